@@ -1,0 +1,8 @@
+"""Errors written for the person at the keyboard."""
+
+
+class LcwofError(Exception):
+    """Something the user can put right: the message names what was found, what was expected and what to do.
+
+    The command line prints the message as one sentence and exits with status 2; no traceback.
+    """

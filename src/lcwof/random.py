@@ -1,0 +1,86 @@
+"""An episode is its number: random numbers as a pure function of (seed, episode, what they are for).
+
+Every number is a hash of its address, so nothing depends on how many episodes run together, in which order,
+on which device, or on how often a run was interrupted. There is no state to save.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+_MULTIPLIERS = (-4658895280553007687, -7723592293110705685)  # 0xbf58476d1ce4e5b9, 0x94d049bb133111eb
+_GOLDEN = -7046029254386353131  # 0x9e3779b97f4a7c15, the increment of splitmix64
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64, which torch has only as an arithmetic one."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of splitmix64: a bijection of 64-bit integers that scatters neighbours."""
+    x = (x ^ _shift(x, 30)) * _MULTIPLIERS[0]
+    x = (x ^ _shift(x, 27)) * _MULTIPLIERS[1]
+    return x ^ _shift(x, 31)
+
+
+def _number(name: object) -> int:
+    """A signed 64-bit integer for any name, the same on every machine."""
+    digest = hashlib.blake2b(repr(name).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+class Randomness:
+    """E independent streams of random numbers, one a learner.
+
+    >>> draws = Randomness.of_episodes(seed=0, episodes=[3, 4])
+    >>> draws["shots"].uniform(2).shape
+    torch.Size([2, 2])
+    >>> alone = Randomness.of_episodes(seed=0, episodes=[4])
+    >>> bool((alone["shots"].uniform(2)[0] == draws["shots"].uniform(2)[1]).all())
+    True
+    """
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys = keys
+
+    @classmethod
+    def of_episodes(
+        cls, seed: int, episodes: Sequence[int], device: torch.device | str = "cpu"
+    ) -> Randomness:
+        numbers = torch.tensor(list(episodes), dtype=torch.int64, device=device)
+        return cls(_mix(_mix(numbers * _GOLDEN + _number(("seed", seed))) + _GOLDEN))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, purpose: object) -> Randomness:
+        """The streams for one purpose: `draws["phase2", epoch]`."""
+        return Randomness(_mix(self.keys + _number(purpose)))
+
+    def to(self, device: torch.device | str) -> Randomness:
+        return Randomness(self.keys.to(device))
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Uniform numbers in [0, 1) of shape (E, *shape)."""
+        counter = torch.arange(prod(shape), device=self.keys.device) * _GOLDEN
+        bits = _shift(_mix(self.keys[:, None] + counter), 40)
+        return (bits.to(torch.float32) * 2.0**-24).view(len(self), *shape)
+
+    def permutation(self, n: int) -> Tensor:
+        """One random order of 0..n-1 a learner, shape (E, n)."""
+        return self.uniform(n).argsort(dim=1, stable=True)
+
+    def rows(self, counts: Tensor, k: int) -> Tensor:
+        """For each of C bins of the given sizes (C,), k different positions in it: (E, C, k)."""
+        if k == 1:
+            return (self.uniform(len(counts)) * counts).long().unsqueeze(-1)
+        largest = int(counts.max())
+        scores = self.uniform(len(counts), largest)
+        beyond = torch.arange(largest, device=counts.device) >= counts[:, None]
+        return scores.masked_fill(beyond, 2.0).argsort(dim=-1, stable=True)[..., :k]
