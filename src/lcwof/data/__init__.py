@@ -1,0 +1,4 @@
+"""Where images come from: sources, the decoded cache, splits, episodes, augmentation.
+
+Everything downstream holds indices into one `Images`, never pixels.
+"""
