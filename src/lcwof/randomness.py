@@ -46,25 +46,24 @@ class Randomness:
     True
     """
 
-    def __init__(self, keys: Tensor) -> None:
+    def __init__(self, keys: Tensor, episodes: tuple[int, ...]) -> None:
         self.keys = keys
+        self.episodes = episodes  # whose streams these are, for messages
 
     @classmethod
-    def of_episodes(
-        cls, seed: int, episodes: Sequence[int], device: torch.device | str = "cpu"
-    ) -> Randomness:
+    def of_episodes(cls, seed: int, episodes: Sequence[int], device: torch.device | str = "cpu") -> Randomness:
         numbers = torch.tensor(list(episodes), dtype=torch.int64, device=device)
-        return cls(_mix(_mix(numbers * _GOLDEN + _number(("seed", seed))) + _GOLDEN))
+        return cls(_mix(_mix(numbers * _GOLDEN + _number(("seed", seed))) + _GOLDEN), tuple(episodes))
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, purpose: object) -> Randomness:
         """The streams for one purpose: `draws["phase2", epoch]`."""
-        return Randomness(_mix(self.keys + _number(purpose)))
+        return Randomness(_mix(self.keys + _number(purpose)), self.episodes)
 
     def to(self, device: torch.device | str) -> Randomness:
-        return Randomness(self.keys.to(device))
+        return Randomness(self.keys.to(device), self.episodes)
 
     def uniform(self, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1) of shape (E, *shape)."""

@@ -1,1 +1,1 @@
-""""""
+"""The command line: thin commands over the library's public parts."""

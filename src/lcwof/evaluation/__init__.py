@@ -1,1 +1,20 @@
-""""""
+"""Measures as pure functions, the protocols that produce them, and the choice of settings on validation classes."""
+
+from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
+from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
+from lcwof.evaluation.tune import Candidate, Tuning, chunks, tune
+
+__all__ = [
+    "MEASURES",
+    "Candidate",
+    "Measured",
+    "Tuning",
+    "accuracy",
+    "chunks",
+    "harmonic_mean",
+    "mean_and_interval",
+    "measures",
+    "prepare",
+    "run_episodes",
+    "tune",
+]

@@ -1,1 +1,27 @@
-""""""
+"""The three phases, and the machinery that trains E learners as one tensor program.
+
+Phase 1 makes a `BaseModel`; phases 2 and 3 adapt `Learners` started from it.
+"""
+
+from lcwof.learning.inputs import Inputs
+from lcwof.learning.learners import Descent, Learners, descend
+from lcwof.learning.losses import base_normalized_cross_entropy, cross_entropy, weight_constraint
+from lcwof.learning.phases import Phase2, Phase3, calibrate, learn_novel
+from lcwof.learning.pretrain import Phase1, base_accuracy, pretrain
+
+__all__ = [
+    "Descent",
+    "Inputs",
+    "Learners",
+    "Phase1",
+    "Phase2",
+    "Phase3",
+    "base_accuracy",
+    "base_normalized_cross_entropy",
+    "calibrate",
+    "cross_entropy",
+    "descend",
+    "learn_novel",
+    "pretrain",
+    "weight_constraint",
+]

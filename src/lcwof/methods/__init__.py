@@ -1,1 +1,18 @@
-""""""
+"""One file per system, all behind one interface; importing this room registers them all."""
+
+from lcwof.methods import ft, iw, lcwof, pn
+from lcwof.methods.base import Base, Method, State, Task, get_method, method_names, register_method
+
+__all__ = [
+    "Base",
+    "Method",
+    "State",
+    "Task",
+    "ft",
+    "get_method",
+    "iw",
+    "lcwof",
+    "method_names",
+    "pn",
+    "register_method",
+]

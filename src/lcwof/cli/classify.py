@@ -1,0 +1,153 @@
+"""The practitioner's commands: fit, learn, predict, info."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from lcwof.app import FewShotClassifier
+from lcwof.app.classifier import RETAIN
+from lcwof.cli.console import Device, Json, SkipBad, console, progress_bar
+from lcwof.errors import LcwofError
+
+ModelFile = Annotated[Path, typer.Argument(help="Model file made by `lcwof fit`.")]
+
+
+def fit(
+    folder: Annotated[Path, typer.Argument(help="Folder (or zip) of class folders of images.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")] = Path("model.safetensors"),
+    backbone: Annotated[str, typer.Option(help="conv4 (quick on a processor), resnet12, resnet18, ...")] = "conv4",
+    image_size: Annotated[int, typer.Option(help="Side of the network input, in pixels.")] = 84,
+    grey: Annotated[bool, typer.Option("--grey", help="Read images as greyscale.")] = False,
+    epochs: Annotated[int, typer.Option(help="Epochs of phase 1.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    device: Device = "auto",
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Train a classifier on a folder of class folders.
+
+    Examples:
+
+    lcwof fit products/ -o products.safetensors
+
+    lcwof fit scans/ --grey --image-size 28 --epochs 40 -o scans.safetensors
+    """
+    classifier = FewShotClassifier(backbone, image_size, 1 if grey else 3, epochs, device=device, seed=seed)
+    with progress_bar("phase 1") as show:
+        classifier.fit(
+            folder,
+            skip_bad=skip_bad,
+            progress=lambda epoch, f: show(epoch, epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%"),
+        )
+    classifier.save(out)
+    _list_bad(classifier.bad_)
+    if json_:
+        print(json.dumps({"file": str(out), **classifier.describe()}))
+    else:
+        console.print(
+            f"{len(classifier.classes_)} classes, {classifier.accuracy_:.1f}% right on held-out images. Saved to {out}."
+        )
+
+
+def learn(
+    model: ModelFile,
+    folder: Annotated[Path, typer.Argument(help="Folder of class folders with a few images of each new class.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to save; default: the model file itself.")
+    ] = None,
+    balance: Annotated[str, typer.Option(help="Whom to favour: base, even or novel.")] = "even",
+    device: Device = "auto",
+    skip_bad: SkipBad = False,
+    json_: Json = False,
+) -> None:
+    """Teach a classifier new classes from a few images each; it keeps the old ones. Repeat for more classes.
+
+    Examples:
+
+    lcwof learn products.safetensors new_products/
+
+    lcwof learn products.safetensors new_products/ --balance novel -o products-2.safetensors
+    """
+    if balance not in RETAIN:
+        raise LcwofError(f"--balance {balance}: choose one of {', '.join(RETAIN)}.")
+    classifier = FewShotClassifier.load(model, device)
+    with progress_bar("learning") as show:
+        learned = classifier.learn(
+            folder,
+            balance=balance,  # type: ignore[arg-type]
+            skip_bad=skip_bad,
+            progress=lambda phase, epoch, total: show(epoch, total, phase),
+        )
+    classifier.save(out or model)
+    _list_bad(classifier.bad_)
+    if json_:
+        print(json.dumps({"file": str(out or model), **asdict(learned)}))
+    else:
+        console.print(
+            f"Learned {', '.join(learned.classes)}. Held-out images of the first classes: {learned.base_before:.1f}% "
+            f"right among themselves, {learned.base_after:.1f}% among all {len(classifier.classes_)} classes. "
+            f"Saved to {out or model}."
+        )
+
+
+def predict(
+    model: ModelFile,
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Say which class each image shows, how sure the classifier is, and whether the class was learned later.
+
+    Example: lcwof predict products.safetensors photo.jpg shelf/*.jpg
+    """
+    classifier = FewShotClassifier.load(model, device)
+    files = [file for path in images for file in _files(path)]
+    found = classifier.predict(files)
+    if json_:
+        print(json.dumps([{"image": str(f), **p._asdict()} for f, p in zip(files, found, strict=True)]))
+        return
+    table = Table()
+    for heading in ("image", "class", "probability", "learned"):
+        table.add_column(heading, justify="right" if heading == "probability" else "left")
+    for file, p in zip(files, found, strict=True):
+        table.add_row(str(file), p.label, f"{p.probability:.3f}", "later" if p.is_new else "at first")
+    console.print(table)
+
+
+def info(model: ModelFile, json_: Json = False) -> None:
+    """Say what a model file holds: classes, backbone, accuracy, images kept.
+
+    Example: lcwof info products.safetensors
+    """
+    about = FewShotClassifier.load(model, "cpu").describe()
+    if json_:
+        print(json.dumps(about))
+        return
+    console.print(f"{about['backbone']}, input {' x '.join(map(str, about['input']))}")
+    console.print(f"base classes ({len(about['classes']['base'])}): {', '.join(about['classes']['base'])}")
+    for number, group in enumerate(about["classes"]["learned"], 1):
+        console.print(f"learned {number}: {', '.join(group)}")
+    console.print(f"held-out accuracy after phase 1: {about['base accuracy on held-out images']}%")
+    console.print("images kept: " + ", ".join(f"{n} {role}" for role, n in about["images kept"].items()))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise LcwofError(f"no file {path}.")
+    if not path.is_dir():
+        return [path]
+    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+    if not files:
+        raise LcwofError(f"{path} holds no files.")
+    return files
+
+
+def _list_bad(bad: tuple[str, ...]) -> None:
+    if bad:
+        console.print(f"Left out {len(bad)} unreadable files: {', '.join(bad)}")

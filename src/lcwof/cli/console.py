@@ -1,0 +1,53 @@
+"""What every command shares: where it prints, its progress bars, its common options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console()
+errors = Console(stderr=True)
+
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any recipe key, for example method.phase3.epochs=80.", metavar="KEY=VALUE"),
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read, and list them.")]
+RecipeFiles = Annotated[
+    list[Path] | None, typer.Argument(help="Recipe files (TOML); later ones win.", metavar="[RECIPE]...")
+]
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[..., None]]:
+    """A bar on stderr; call it with (done, total) and, if you like, a short text."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=errors, transient=False) as bar:
+        task = bar.add_task(label, total=None, text="")
+
+        def update(done: int, total: int, text: str = "") -> None:
+            bar.update(task, completed=done, total=total, text=text)
+
+        yield update

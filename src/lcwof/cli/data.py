@@ -1,0 +1,105 @@
+"""`lcwof data`: which data sets there are, and whether a copy of one is sound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lcwof.data.check import CheckReport, check_dataset
+from lcwof.data.datasets import DatasetEntry, dataset_entry, dataset_names, default_root
+from lcwof.errors import LcwofError
+
+app = typer.Typer(no_args_is_help=True, help="List the data sets and check a copy of one.")
+
+Root = Annotated[
+    Path | None,
+    typer.Option("--root", help="Folder the data lies in.", envvar="LCWOF_DATA", show_default=False),
+]
+
+
+@app.command("list")
+def list_datasets(root: Root = None) -> None:
+    """Name every data set, what it needs, and whether that is there.
+
+    Example: lcwof data list --root ~/data
+    """
+    table = Table()
+    for heading in ("name", "what it is", "needs under --root", "found"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "found"))
+    for name in dataset_names():
+        entry = dataset_entry(name)
+        options = "".join(f" {key}={option.default}" for key, option in entry.options.items())
+        about = f"{entry.about}; options{options}" if options else entry.about
+        table.add_row(name, about, entry.needs, _found(entry, default_root(root)))
+    Console().print(table)
+
+
+@app.command("check")
+def check(
+    name: Annotated[str, typer.Argument(help="A data set of `lcwof data list`.")],
+    root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the data set, key=value.", metavar="KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Count the images of every part and look for broken files and for duplicates between training and test.
+
+    Examples:
+
+    lcwof data check folder --root products/
+
+    lcwof data check omniglot --root ~/data --set base=100 --json
+    """
+    report = check_dataset(name, root, **parse_options(name, set_ or []))
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        _show(report)
+
+
+def parse_options(name: str, settings: list[str]) -> dict[str, object]:
+    """["base=6"] as {"base": 6}; what is unknown or no number is left to loading to complain about."""
+    entry, options = dataset_entry(name), dict[str, object]()
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise LcwofError(f"--set {setting}: expected key=value, for example --set base=6.")
+        number = key in entry.options and entry.options[key].annotation is int and value.isdecimal()
+        options[key] = int(value) if number else value
+    return options
+
+
+def _found(entry: DatasetEntry, root: Path | None) -> str:
+    if entry.find is None:
+        return "your own" if entry.reads_files else "built in"
+    if root is None:
+        return "no --root"
+    try:
+        entry.find(root)
+    except LcwofError:
+        return "no"
+    return "yes"
+
+
+def _show(report: CheckReport) -> None:
+    console = Console(highlight=False)
+    table = Table("part", "classes", "images", "smallest class", title=report.name)
+    for part in report.parts:
+        table.add_row(part.name, str(part.classes), str(part.images), f"{part.smallest_class} ({part.smallest})")
+    console.print(table)
+    console.print(f"pixel-identical pairs: {report.duplicates}, between training and evaluation: {report.leaks}")
+    for first, second in report.duplicate_names:
+        console.print(f"  {first} = {second}", markup=False)
+    for file in report.bad:
+        console.print(f"not a readable image: {file}", markup=False)
+    for problem in report.problems:
+        console.print(f"problem: {problem}", markup=False)
+    if not report.problems:
+        console.print("no problems found")

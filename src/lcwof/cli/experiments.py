@@ -1,0 +1,261 @@
+"""The researcher's commands: pretrain, tune, evaluate, methods, report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from lcwof.cli.console import Device, Json, RecipeFiles, Settings, SkipBad, console, progress_bar
+from lcwof.config import to_toml
+from lcwof.engine import Recipe, Run, evaluate_run, learners_at_once, pick_device, read_recipe
+from lcwof.errors import LcwofError
+from lcwof.evaluation import Tuning
+from lcwof.evaluation import tune as tune_method
+from lcwof.learning import base_accuracy
+from lcwof.learning import pretrain as run_phase1
+from lcwof.methods import get_method, method_names
+from lcwof.models.checkpoint import write_aside
+from lcwof.report import as_json, results_table, write_report
+
+DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
+Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in.", envvar="LCWOF_DATA")]
+Model = Annotated[str | None, typer.Option("--model", help="Base model made by `lcwof pretrain`.")]
+MethodName = Annotated[str | None, typer.Option("--method", help="A method of `lcwof methods`.")]
+Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
+Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+AtOnce = Annotated[int | None, typer.Option(help="Episodes learned together; default: chosen for the machine.")]
+
+
+def pretrain(
+    recipes: RecipeFiles = None,
+    data: DataName = None,
+    root: Root = None,
+    backbone: Annotated[str | None, typer.Option(help="conv4, resnet10, resnet12, resnet18 or mlp.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of phase 1.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("base.safetensors"),
+    seed: Seed = None,
+    device: Device = "auto",
+    skip_bad: SkipBad = False,
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training.
+
+    Examples:
+
+    lcwof pretrain --data digits --backbone mlp --epochs 30 -o base.safetensors
+
+    lcwof pretrain --data mini-imagenet --root ~/data --set phase1.batch=128 --set phase1.lr=0.1
+    """
+    options = {
+        "data.name": data,
+        "data.root": root,
+        "data.skip_bad": skip_bad or None,
+        "phase1.backbone": backbone,
+        "phase1.epochs": epochs,
+        "phase1.seed": seed,
+        "device": device,
+    }
+    recipe = read_recipe(recipes or [], options, set_ or [])
+    dataset = recipe.data.load()
+    with progress_bar("phase 1") as show:
+        model = run_phase1(
+            dataset,
+            recipe.phase1,
+            pick_device(recipe.device),
+            lambda epoch, f: show(epoch, recipe.phase1.epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%"),
+        )
+    model.about["test accuracy"] = round(base_accuracy(model, dataset, dataset.split.test), 2)
+    model.save(out)
+    about = {"file": str(out), **model.about}
+    if json_:
+        print(json.dumps(about))
+    else:
+        console.print(
+            f"{dataset.name}: {len(model.classes)} base classes, {model.backbone_name}, best epoch {about['epoch']}: "
+            f"{about['select accuracy']:.2f}% on held-out base images, {about['test accuracy']:.2f}% on base test "
+            f"images.\nSaved to {out}."
+        )
+
+
+def tune(
+    recipes: RecipeFiles = None,
+    data: DataName = None,
+    root: Root = None,
+    model: Model = None,
+    method: MethodName = None,
+    way: Way = None,
+    shot: Shot = None,
+    episodes: Annotated[int | None, typer.Option(help="Validation episodes a candidate.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned.toml"),
+    at_once: AtOnce = None,
+    device: Device = "auto",
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """Choose a method's settings (for lcwof: phase-3 epochs and lambda) on validation classes only.
+
+    Writes a recipe with what was chosen and why, and beside it a .json with every candidate.
+
+    Examples:
+
+    lcwof tune --data digits --model base.safetensors --method lcwof --way 2 --shot 1 -o tuned.toml
+
+    lcwof evaluate tuned.toml --data digits --model base.safetensors --way 2 --shot 1
+    """
+    options = {
+        "data.name": data,
+        "data.root": root,
+        "model": model,
+        "method.name": method,
+        "evaluate.way": way,
+        "evaluate.shot": shot,
+        "tune.episodes": episodes,
+        "at_once": at_once,
+        "device": device,
+    }
+    recipe = read_recipe(recipes or [], options, set_ or [])
+    with progress_bar(f"tuning {recipe.kind().name}") as show:
+        tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
+    e = recipe.evaluate
+    lines = [
+        f"# lcwof evaluate {out} --data {recipe.data.name} --model {recipe.model} --way {e.way} --shot {e.shot}",
+        f"# Chosen for {tuning.way}-way {tuning.shot}-shot: {tuning.why()}.",
+        *(f"#   {key} = {value}" for key, value in tuning.best.settings.items()),
+        "# Seen: validation classes and base images held out of training. Not seen: novel classes, base test images.",
+        "",
+        to_toml({"method": tuned.resolved()["method"]}),
+    ]
+    write_aside(out, "\n".join(lines).encode())
+    write_aside(out.with_suffix(".json"), json.dumps(dataclasses.asdict(tuning), indent=1).encode())
+    if json_:
+        print(json.dumps(dataclasses.asdict(tuning)))
+    else:
+        table = Table(title=f"{tuning.method}, {tuning.way}-way {tuning.shot}-shot, validation: the five best")
+        for heading in ("settings", "N/J", "B/J", "hm"):
+            table.add_column(heading)
+        for c in tuning.candidates[:5]:
+            settings = ", ".join(f"{k} {v:g}" for k, v in c.settings.items())
+            table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.hm:.2f} ± {c.interval:.2f}")
+        console.print(table)
+        console.print(f"Chosen: {tuning.why()}. Saved to {out}.")
+
+
+def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[Tuning, Recipe]:
+    """The tuning of a recipe's method, and the recipe with the chosen settings in place."""
+    config = recipe.method_config()
+    tuning = tune_method(
+        recipe.kind(),
+        config,
+        model,
+        data,
+        recipe.evaluate.way,
+        recipe.evaluate.shot,
+        recipe.tune.episodes,
+        recipe.at_once or learners_at_once(recipe.kind()(config), model),
+        progress=progress,
+    )
+    settings = dataclasses.asdict(tuning.apply(config))
+    return tuning, dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings})
+
+
+def evaluate(
+    recipes: RecipeFiles = None,
+    data: DataName = None,
+    root: Root = None,
+    model: Model = None,
+    method: MethodName = None,
+    way: Way = None,
+    shot: Shot = None,
+    episodes: Annotated[int | None, typer.Option(help="Episodes.")] = None,
+    curves: Annotated[int | None, typer.Option(help="Points a phase of the learning curves; 0: none.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: under runs/.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
+    seed: Seed = None,
+    at_once: AtOnce = None,
+    device: Device = "auto",
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """Evaluate a method by the generalized protocol into a run folder; an interrupted run resumes.
+
+    Examples:
+
+    lcwof evaluate --data digits --model base.safetensors --method lcwof --way 2 --shot 5 --episodes 100
+
+    lcwof evaluate tuned.toml --data omniglot --root ~/data --model base.safetensors --curves 20 -o runs/omniglot-5w1s
+    """
+    options = {
+        "data.name": data,
+        "data.root": root,
+        "model": model,
+        "method.name": method,
+        "evaluate.way": way,
+        "evaluate.shot": shot,
+        "evaluate.episodes": episodes,
+        "evaluate.curves": curves,
+        "evaluate.seed": seed,
+        "at_once": at_once,
+        "device": device,
+    }
+    recipe = read_recipe(recipes or [], options, set_ or [])
+    e = recipe.evaluate
+    folder = out or Path("runs") / f"{recipe.data.name}-{recipe.kind().name}-{e.way}w{e.shot}s-seed{e.seed}"
+    base, dataset = recipe.load_model(), recipe.data.load()
+    with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
+        run = evaluate_run(recipe, base, dataset, folder, overwrite=overwrite, progress=show)
+    if json_:
+        print(json.dumps(as_json([run])[0]))
+    else:
+        console.print(results_table([run]))
+        console.print(f"Run folder: {folder}. `lcwof report {folder}` makes a page of it.")
+
+
+def methods(json_: Json = False) -> None:
+    """List the methods and their settings.
+
+    Example: lcwof methods
+    """
+    found = {name: get_method(name) for name in method_names()}
+    if json_:
+        print(
+            json.dumps({n: {"about": m.__doc__, "settings": dataclasses.asdict(m.Config())} for n, m in found.items()})
+        )
+        return
+    table = Table()
+    for heading in ("method", "what it does", "tuned on validation"):
+        table.add_column(heading, no_wrap=heading == "method")
+    for name, kind in found.items():
+        tuned = [*kind.grid, *([kind.stop[1]] if kind.stop else [])]
+        table.add_row(name, " ".join((kind.__doc__ or "").split()), ", ".join(tuned))
+    console.print(table)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "lcwof",
+    json_: Json = False,
+) -> None:
+    """Make one self-contained HTML page (tables, learning curves, settings) from run folders.
+
+    Example: lcwof report runs/digits-lcwof-2w1s-seed0 runs/digits-pn-2w1s-seed0 -o report.html
+    """
+    missing = [path for path in runs if not path.exists()]
+    if missing:
+        partial = missing[0].with_name(missing[0].name + ".partial")
+        hint = " It is still unfinished: run its command again to complete it." if partial.exists() else ""
+        raise LcwofError(f"no run folder {missing[0]}.{hint}")
+    read = [Run.read(path) for path in runs]
+    write_report(read, out, title)
+    if json_:
+        print(json.dumps(as_json(read)))
+    else:
+        console.print(results_table(read))
+        console.print(f"Report: {out}")

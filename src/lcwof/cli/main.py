@@ -1,0 +1,70 @@
+"""`lcwof`: the command, and the one place where errors become sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from lcwof import __version__
+from lcwof.cli import classify, data, experiments
+from lcwof.cli.console import errors
+from lcwof.cli.demo import demo
+from lcwof.errors import LcwofError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Learn new classes from a few examples without forgetting the old ones, calibrated over both.",
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"lcwof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+_PANELS: dict[str, list[Callable[..., None]]] = {
+    "Start here": [demo],
+    "Your own images": [classify.fit, classify.learn, classify.predict, classify.info],
+    "Experiments": [
+        experiments.pretrain,
+        experiments.tune,
+        experiments.evaluate,
+        experiments.methods,
+        experiments.report,
+    ],
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(data.app, name="data", rich_help_panel="Experiments")
+
+
+def main() -> None:
+    """Run the command line; what the user can put right ends as one sentence and status 2."""
+    try:
+        app()
+    except LcwofError as error:
+        errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("interrupted", markup=False)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

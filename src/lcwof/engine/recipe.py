@@ -1,0 +1,131 @@
+"""A recipe: everything that decides a run, read strictly from TOML and the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lcwof.config import build, merge, parse_override, read_toml
+from lcwof.data import load_dataset
+from lcwof.data.images import Dataset
+from lcwof.errors import LcwofError
+from lcwof.learning import Phase1
+from lcwof.methods import Method, get_method
+from lcwof.models import BaseModel
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which data set, where it lies, and its loader's options."""
+
+    name: str = "digits"
+    root: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    skip_bad: bool = False
+
+    def load(self) -> Dataset:
+        root = Path(self.root) if self.root else None
+        return load_dataset(self.name, root, skip_bad=self.skip_bad, **self.options)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The generalized protocol's settings."""
+
+    way: int = 5
+    shot: int = 1
+    episodes: int = 100
+    queries: int = 15  # a class, base and novel alike (fewer where a class has fewer images)
+    seed: int = 0
+    curves: int = 0  # measure along learning, about this many times a phase; 0: at the end only
+
+
+@dataclass(frozen=True)
+class Tune:
+    episodes: int = 50  # validation episodes a candidate
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All sections. `method` is kept as a mapping until its name says which settings it has."""
+
+    data: Data = field(default_factory=Data)
+    phase1: Phase1 = field(default_factory=Phase1)
+    method: dict[str, Any] = field(default_factory=lambda: {"name": "lcwof"})
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    tune: Tune = field(default_factory=Tune)
+    model: str | None = None  # the base model of phase 1
+    device: str = "auto"
+    at_once: int | None = None  # episodes learned together; None: chosen from the machine
+
+    def kind(self) -> type[Method]:
+        return get_method(self.method.get("name", "lcwof"))
+
+    def method_config(self) -> Any:
+        settings = {key: value for key, value in self.method.items() if key != "name"}
+        return build(self.kind().Config, settings, "method")
+
+    def load_model(self) -> BaseModel:
+        if self.model is None:
+            raise LcwofError("no base model: give --model FILE, made by `lcwof pretrain`.")
+        return BaseModel.load(Path(self.model)).to(pick_device(self.device))
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting, defaults included, as it will be written into the run folder."""
+        tree = dataclasses.asdict(self)
+        tree["method"] = {"name": self.kind().name, **dataclasses.asdict(self.method_config())}
+        return tree
+
+
+def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Sequence[str]) -> Recipe:
+    """Files in order, then command-line options (None: not given), then `--set`; later wins."""
+    tree: dict[str, Any] = {}
+    for file in files:
+        _overlay(tree, read_toml(file))
+    for dotted, value in options.items():
+        if value is not None:
+            merge(tree, dotted.split("."), value)
+    for text in overrides:
+        merge(tree, *parse_override(text))
+    recipe = build(Recipe, tree, "recipe")
+    recipe.method_config()  # a wrong setting is found before any work starts
+    return recipe
+
+
+def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(tree.get(key), dict):
+            _overlay(tree[key], value)
+        else:
+            tree[key] = value
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto`: a CUDA card, else Apple's, else the processor."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise LcwofError(f"--device {name}: not usable here ({str(error).splitlines()[0]}).") from None
+    return device
+
+
+def learners_at_once(method: Method, model: BaseModel) -> int:
+    """How many episodes to learn together on this machine."""
+    if method.adapt == 0:
+        return 100
+    weights = sum(w.numel() for w in model.backbone.tail(method.adapt).parameters()) + model.head.numel()
+    if model.head.device.type == "cuda":
+        budget, most = torch.cuda.mem_get_info()[0] // 3, 100
+    else:
+        budget, most = 2 << 30, 25
+    return int(max(1, min(most, budget // (8 * 4 * weights))))  # weight, gradient, velocity and their temporaries

@@ -1,0 +1,211 @@
+"""Run folders: results stream to disk as they finish, an interrupted run resumes, a finished one is never half-written.
+
+A run in progress is NAME.partial; it becomes NAME when complete. A report is made from run folders alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lcwof import __version__
+from lcwof.data.episodes import EpisodeSource
+from lcwof.data.images import Dataset
+from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.errors import LcwofError
+from lcwof.evaluation import MEASURES, Measured, chunks, mean_and_interval, prepare, run_episodes
+from lcwof.methods import Method
+from lcwof.models import BaseModel
+
+
+@dataclass
+class Run:
+    """A finished run, as read from its folder."""
+
+    path: Path
+    about: dict[str, Any]
+    rows: list[dict[str, float]]  # one an episode: "episode" and the measures
+    curves: list[dict[str, Any]] = field(default_factory=list)  # one an episode: "phase", "epoch" and measures as lists
+
+    @property
+    def title(self) -> str:
+        """Method and setting, as tables name the run."""
+        e = self.about["recipe"]["evaluate"]
+        return f"{self.about['recipe']['method']['name']} {e['way']}w{e['shot']}s"
+
+    def summary(self) -> dict[str, tuple[float, float]]:
+        """Mean and 95% interval of each measure."""
+        return {name: mean_and_interval([row[name] for row in self.rows]) for name in MEASURES}
+
+    @classmethod
+    def read(cls, path: Path) -> Run:
+        if not (path / "run.json").exists():
+            raise LcwofError(f"{path} is not a run folder: it has no run.json.")
+        about = json.loads((path / "run.json").read_text())
+        return cls(path, about, list(_lines(path / "rows.jsonl")), list(_lines(path / "curves.jsonl")))
+
+
+def evaluate_run(
+    recipe: Recipe,
+    model: BaseModel,
+    data: Dataset,
+    out: Path,
+    extra: dict[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Run:
+    """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left."""
+    method = recipe.kind()(recipe.method_config())
+    e = recipe.evaluate
+    source = EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
+    folder = _Folder.open(out, _about(recipe, model, data, source, extra or {}), overwrite)
+    total = e.episodes
+    progress(len(folder.done & set(range(total))), total)
+    todo = [number for number in range(total) if number not in folder.done]
+    if todo:
+        base, fitted = prepare(method, model, data)
+        moments = _moments(method, e.curves)
+        for numbers in chunks(todo, recipe.at_once or learners_at_once(method, model)):
+            along = list(run_episodes(method, base, fitted, source, numbers, moments))
+            folder.add(numbers, along, keep_curves=e.curves > 0)
+            progress(len(folder.done), total)
+    return folder.finish()
+
+
+def _moments(method: Method, curves: int) -> Callable[[str, int], bool]:
+    """Measure each phase at its start, at about `curves` points, and (always, by the protocol) at the very end."""
+    if not curves:
+        return lambda phase, epoch: False
+    step = {phase: max(1, epochs // curves) for phase, epochs in method.phases().items()}
+    return lambda phase, epoch: epoch % step.get(phase, 1) == 0
+
+
+def _about(
+    recipe: Recipe, model: BaseModel, data: Dataset, source: EpisodeSource, extra: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "recipe": recipe.resolved(),
+        "data": data.name,
+        "classes": {part: len(getattr(data.split, part)) for part in ("base", "val", "novel")},
+        "queries": {"novel": source.queries, "base": source.base_queries},
+        "model": model.about,
+        "versions": {"lcwof": __version__, "torch": torch.__version__, "numpy": version("numpy")},
+        "hardware": hardware(model.head.device),
+        "extra": extra,
+    }
+
+
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {os.cpu_count()} cores, {platform.machine()}"
+
+
+@dataclass
+class _Folder:
+    """A run being written."""
+
+    final: Path
+    about: dict[str, Any]
+    done: set[int] = field(default_factory=set)
+    started: float = field(default_factory=time.time)
+
+    @property
+    def partial(self) -> Path:
+        return self.final.with_name(self.final.name + ".partial")
+
+    @classmethod
+    def open(cls, out: Path, about: dict[str, Any], overwrite: bool) -> _Folder:
+        folder = cls(out, about)
+        if out.exists():
+            if not overwrite:
+                raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
+            if not (out / "run.json").exists():
+                raise LcwofError(f"{out} is not a run folder; it is not replaced.")
+        described = folder.partial / "run.json"
+        if described.exists() and overwrite:
+            shutil.rmtree(folder.partial)
+        if described.exists():
+            before = json.loads(described.read_text())
+            if before["recipe"] != json.loads(json.dumps(about["recipe"])) or before["model"] != about["model"]:
+                raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
+            folder._keep_whole_episodes()
+        else:
+            folder._write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
+            folder._write(lambda: described.write_text(json.dumps(about, indent=1)))
+        return folder
+
+    def _keep_whole_episodes(self) -> None:
+        """Drop what a kill cut off: an episode counts when its row, written last, is whole."""
+        rows = {int(row["episode"]): row for row in _lines(self.partial / "rows.jsonl")}
+        curves = {int(row["episode"]): row for row in _lines(self.partial / "curves.jsonl")}
+        self.done = set(rows)
+        for name, found in (("rows", rows), ("curves", curves)):
+            self._rewrite(name, [found[i] for i in sorted(found) if i in rows])
+
+    def add(self, numbers: list[int], along: list[Measured], keep_curves: bool) -> None:
+        rows, curves = [], []
+        for i, number in enumerate(numbers):
+            last = along[-1].values[i].tolist()
+            rows.append({"episode": number, **dict(zip(MEASURES, (round(v, 4) for v in last), strict=True))})
+            curve: dict[str, Any] = {"episode": number}
+            curve["phase"] = [m.phase for m in along]
+            curve["epoch"] = [m.epoch for m in along]
+            for at, name in enumerate(MEASURES):
+                curve[name] = [round(float(m.values[i, at]), 2) for m in along]
+            curves.append(curve)
+        if keep_curves:
+            self._append("curves.jsonl", curves)
+        self._append("rows.jsonl", rows)
+        self.done |= set(numbers)
+
+    def finish(self) -> Run:
+        for name in ("rows", "curves"):  # in episode order, whatever order they finished in
+            lines = _lines(self.partial / f"{name}.jsonl")
+            self._rewrite(name, sorted(lines, key=lambda row: row["episode"]))
+        finished = {**self.about, "seconds": round(time.time() - self.started, 1)}
+        self._write(lambda: (self.partial / "run.json").write_text(json.dumps(finished, indent=1)))
+        if self.final.exists():
+            shutil.rmtree(self.final)
+        self.partial.rename(self.final)
+        return Run.read(self.final)
+
+    def _rewrite(self, name: str, records: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        self._write(lambda: (self.partial / f"{name}.jsonl").write_text(text))
+
+    def _append(self, name: str, records: list[dict[str, Any]]) -> None:
+        def write() -> None:
+            with (self.partial / name).open("a") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+
+        self._write(write)
+
+    def _write(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            raise LcwofError(
+                f"could not write the run folder {self.partial}: {error.strerror or error}. Finished episodes are "
+                "kept; the same command goes on from there."
+            ) from error
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole JSON lines of a file; a last line cut off by a kill is left out."""
+    if path.exists():
+        for line in path.read_text().splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return

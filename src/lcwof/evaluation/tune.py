@@ -1,0 +1,128 @@
+"""Choosing settings on validation classes: the same way for every method, test data out of reach.
+
+Episodes are drawn from the validation classes, base queries from the base images held out of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from lcwof.config import replace_field
+from lcwof.data.episodes import EpisodeSource
+from lcwof.data.images import Dataset
+from lcwof.evaluation.gfsl import prepare, run_episodes
+from lcwof.evaluation.metrics import MEASURES, mean_and_interval
+from lcwof.methods import Base, Method
+from lcwof.models import BaseModel
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of settings and how it did on validation."""
+
+    settings: dict[str, Any]
+    hm: float
+    interval: float
+    novel: float  # N/J
+    base: float  # B/J
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was tried and what was chosen: the highest mean hm."""
+
+    method: str
+    way: int
+    shot: int
+    episodes: int
+    candidates: tuple[Candidate, ...]  # best first
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    def why(self) -> str:
+        text = f"hm {self.best.hm:.2f} ± {self.best.interval:.2f} over {self.episodes} validation episodes"
+        if len(self.candidates) > 1:
+            text += f", the best of {len(self.candidates)} settings (next {self.candidates[1].hm:.2f})"
+        return text
+
+    def apply(self, config: Any) -> Any:
+        for key, value in self.best.settings.items():
+            config = replace_field(config, key, value)
+        return config
+
+
+def combinations(method: type[Method]) -> list[dict[str, Any]]:
+    """Every combination of the method's grid."""
+    return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
+
+
+def stops(longest: int) -> list[int]:
+    """Epochs at which stopping is considered: about 20, evenly spread up to the longest."""
+    step = max(1, longest // 20)
+    return list(range(step, longest + 1, step))
+
+
+def tune(
+    kind: type[Method],
+    config: Any,
+    model: BaseModel,
+    data: Dataset,
+    way: int,
+    shot: int,
+    episodes: int = 50,
+    at_once: int = 25,
+    seed: int = 1_000_000,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuning:
+    """Try every combination of the method's grid, and every stopping epoch along each, on validation episodes."""
+    way = min(way, len(data.split.val))
+    source = EpisodeSource.of(data, "val", way, shot, seed=seed)
+    tried: list[Candidate] = []
+    grid = combinations(kind)
+    prepared: tuple[Base, Any] | None = None
+    for done, settings in enumerate(grid):
+        candidate = config
+        for key, value in settings.items():
+            candidate = replace_field(candidate, key, value)
+        method = kind(candidate)
+        if prepared is None:  # grids hold settings of learning, so one base fit serves them all
+            prepared = prepare(method, model, data)
+        tried += _along(method, prepared, source, settings, episodes, at_once)
+        progress(done + 1, len(grid))
+    tried.sort(key=lambda c: -c.hm)
+    return Tuning(kind.name, way, shot, episodes, tuple(tried))
+
+
+def _along(
+    method: Method,
+    prepared: tuple[Base, Any],
+    source: EpisodeSource,
+    settings: dict[str, Any],
+    episodes: int,
+    at_once: int,
+) -> Iterator[Candidate]:
+    phase, field = method.stop or ("", "")
+    asked = set(stops(method.phases()[phase])) if field else set()
+    found: dict[int, list[torch.Tensor]] = {}
+    base, fitted = prepared
+    for numbers in chunks(range(episodes), at_once):
+        for measured in run_episodes(method, base, fitted, source, numbers, lambda p, e: p == phase and e in asked):
+            found.setdefault(measured.epoch if field else 0, []).append(measured.values)
+    for epoch, parts in found.items():
+        values = torch.cat(parts).double()
+        hm, interval = mean_and_interval(values[:, MEASURES.index("hm")].tolist())
+        means = values.mean(0)
+        chosen = {**settings, **({field: epoch} if field else {})}
+        yield Candidate(chosen, hm, interval, float(means[MEASURES.index("N/J")]), float(means[MEASURES.index("B/J")]))
+
+
+def chunks(numbers: Sequence[int], size: int) -> Iterator[list[int]]:
+    for at in range(0, len(numbers), size):
+        yield list(numbers[at : at + size])

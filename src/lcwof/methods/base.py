@@ -1,0 +1,115 @@
+"""What a method is: `fit_base` once, `learn` on E episodes at once, `logits` over all classes.
+
+Registering a method makes it listed, tested, tunable and runnable from the command line.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+from lcwof.data.episodes import Pool
+from lcwof.errors import LcwofError
+from lcwof.learning import Inputs
+from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a method may use of the base classes: the model of phase 1 and the base training images."""
+
+    model: BaseModel
+    inputs: Inputs
+    pool: Pool  # base training images by class
+
+
+@dataclass(frozen=True)
+class Task:
+    """The few-shot examples of E learners. Queries are not here: a method never sees them while learning."""
+
+    support: Tensor  # (E, M) image indices
+    labels: Tensor  # (E, M) positions among the novel classes
+    way: int
+    draws: Randomness
+
+    @classmethod
+    def of_shots(cls, shots: Tensor, draws: Randomness, device: Any) -> Task:
+        """A task from (E, N, K) image indices."""
+        learners, way, shot = shots.shape
+        labels = shots.new_zeros(learners, way, shot) + shots.new_tensor(range(way)).view(1, -1, 1)
+        return cls(shots.flatten(1).to(device), labels.flatten(1).to(device), way, draws)
+
+    @property
+    def shots(self) -> int:
+        """Examples a class, rounded where classes differ."""
+        return max(1, round(self.support.shape[1] / self.way))
+
+
+@dataclass
+class State:
+    """Where learning stands. Methods subclass it with what `logits` needs."""
+
+    phase: str
+    epoch: int
+
+
+class Method(ABC):
+    """One system. Subclasses name their Config; its fields are the method's settings."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type]
+    grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})  # settings `tune` tries, by (dotted) field name
+    stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    @property
+    def adapt(self) -> int:
+        """How many stages of the backbone change while learning: the inputs end where they begin."""
+        return 0
+
+    def phases(self) -> dict[str, int]:
+        """The phases that `learn` goes through and their epochs; empty for closed forms."""
+        return {}
+
+    def fit_base(self, base: Base) -> Any:
+        """What the method prepares from base data, once for all episodes."""
+        return None
+
+    @abstractmethod
+    def learn(self, base: Base, fitted: Any, task: Task) -> Iterator[State]:
+        """Learn the novel classes of E learners; yields the state after every epoch, last the final one."""
+
+    @abstractmethod
+    def logits(self, state: Any, maps: Tensor) -> Tensor:
+        """Joint logits, base classes first: maps (E, Q, ...) -> (E, Q, C_B + N)."""
+
+
+_METHODS: dict[str, type[Method]] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register_method(name: str) -> Callable[[M], M]:
+    def register(method: M) -> M:
+        method.name = name
+        _METHODS[name] = method
+        return method
+
+    return register
+
+
+def method_names() -> list[str]:
+    return sorted(_METHODS)
+
+
+def get_method(name: str) -> type[Method]:
+    if name not in _METHODS:
+        raise LcwofError(f"no method named {name!r}: choose one of {', '.join(method_names())}.")
+    return _METHODS[name]

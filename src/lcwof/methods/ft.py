@@ -1,0 +1,61 @@
+"""Plain fine-tuning: the reference for what happens without protection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from torch import Tensor
+
+from lcwof.learning import Descent, Learners, descend
+from lcwof.methods.base import Base, Method, State, Task, register_method
+
+
+@dataclass(frozen=True)
+class FineTuneConfig:
+    adapt: int = 1  # stages of the backbone that adapt, counted from the last
+    descent: Descent = field(default_factory=lambda: Descent(epochs=100))
+
+
+@dataclass
+class FineTuneState(State):
+    learners: Learners
+
+
+@register_method("ft")
+class FineTune(Method):
+    """Cross-entropy over the joint logits on the novel examples only, tail and both heads free: no constraint, no
+    replay. Uses the shared base model. Even the number of epochs is tuned, which lets it stop before it forgets."""
+
+    Config = FineTuneConfig
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1)})
+    stop = ("fine-tuning", "descent.epochs")
+    config: FineTuneConfig
+
+    @property
+    def adapt(self) -> int:
+        return self.config.adapt
+
+    def phases(self) -> dict[str, int]:
+        return {"fine-tuning": self.config.descent.epochs}
+
+    def learn(self, base: Base, fitted: None, task: Task) -> Iterator[FineTuneState]:
+        learners = Learners.start(base.model, self.config.adapt, task.way, task.draws)
+        labels = task.labels + len(base.model.head)
+        heads = ("base_head", "novel_head")
+        yield FineTuneState("fine-tuning", 0, learners)
+        for epoch in descend(
+            learners,
+            heads,
+            lambda epoch: (task.support, labels),
+            base.inputs,
+            self.config.descent,
+            0.0,
+            task.draws["fine-tuning"],
+            "fine-tuning",
+        ):
+            yield FineTuneState("fine-tuning", epoch, learners)
+
+    def logits(self, state: FineTuneState, maps: Tensor) -> Tensor:
+        return state.learners.logits(maps)

@@ -1,0 +1,65 @@
+"""Weight imprinting (Qi, Brown, Lowe, CVPR 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.pn import base_means, class_means
+
+
+@dataclass(frozen=True)
+class ImprintingConfig:
+    head_steps: int = 300  # full-batch Adam steps that fit the cosine head to the base classes
+    head_lr: float = 1e-2
+    novel_bias: float = 0.0  # added to the novel cosines before scaling: the method's only way to balance
+
+
+@dataclass
+class ImprintingState(State):
+    weights: Tensor  # (E, C_B + N, D), unit length
+    scale: Tensor
+    bias: Tensor  # (C_B + N,)
+
+
+@register_method("iw")
+class Imprinting(Method):
+    """logits = s cos(f(x), w_c). The cosine head and its scale s are trained on the base classes over the shared base
+    model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots."""
+
+    Config = ImprintingConfig
+    grid = MappingProxyType({"novel_bias": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)})
+    config: ImprintingConfig
+
+    def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
+        index = torch.cat([r[:n] for r, n in zip(base.pool.table, base.pool.counts.tolist(), strict=True)])
+        labels = torch.arange(len(base.pool.counts)).repeat_interleave(base.pool.counts.cpu())
+        embedded = F.normalize(base.inputs.plain(index), dim=-1)
+        labels = labels.to(embedded.device)
+        weights = base_means(base, normalise=True).requires_grad_()
+        scale = torch.tensor(10.0, device=embedded.device, requires_grad=True)
+        optimiser = torch.optim.Adam([weights, scale], lr=self.config.head_lr)
+        for _ in range(self.config.head_steps):
+            loss = F.cross_entropy(scale * embedded @ F.normalize(weights, dim=-1).T, labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        return F.normalize(weights.detach(), dim=-1), scale.detach()
+
+    def learn(self, base: Base, fitted: tuple[Tensor, Tensor], task: Task) -> Iterator[ImprintingState]:
+        weights, scale = fitted
+        embedded = F.normalize(base.inputs.plain(task.support), dim=-1)
+        novel = F.normalize(class_means(embedded, task.labels, task.way), dim=-1)
+        joint = torch.cat([weights.expand(len(novel), -1, -1), novel], dim=1)
+        bias = joint.new_zeros(joint.shape[1])
+        bias[len(weights) :] = self.config.novel_bias
+        yield ImprintingState("imprinting", 1, joint, scale, bias)
+
+    def logits(self, state: ImprintingState, maps: Tensor) -> Tensor:
+        return state.scale * (F.normalize(maps, dim=-1) @ state.weights.mT + state.bias)

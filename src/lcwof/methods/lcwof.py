@@ -1,0 +1,67 @@
+"""LCwoF: explicit learning and calibration without forgetting (Kukleva, Kuehne, Schiele, ICCV 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from torch import Tensor
+
+from lcwof.learning import Learners, Phase2, Phase3, calibrate, learn_novel
+from lcwof.methods.base import Base, Method, State, Task, register_method
+
+
+@dataclass(frozen=True)
+class LCwoFConfig:
+    """Settings of phases 2 and 3."""
+
+    adapt: int = 1  # stages of the backbone that adapt, counted from the last
+    weight_constraint: float | None = None  # lambda; None: the authors' 5e2 for one shot, 5e3 for more
+    phase2: Phase2 = field(default_factory=Phase2)
+    phase3: Phase3 = field(default_factory=Phase3)
+
+
+@dataclass
+class LCwoFState(State):
+    learners: Learners
+
+
+@register_method("lcwof")
+class LCwoF(Method):
+    """Phase 2 learns the novel classes with base-normalized cross-entropy under a weight constraint, the base head
+    fixed; phase 3 calibrates both heads by balanced replay. Uses the shared base model."""
+
+    Config = LCwoFConfig
+    grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3)})
+    stop = ("phase 3", "phase3.epochs")
+    config: LCwoFConfig
+
+    @property
+    def adapt(self) -> int:
+        return self.config.adapt
+
+    def phases(self) -> dict[str, int]:
+        return {"phase 2": self.config.phase2.epochs, "phase 3": self.config.phase3.epochs}
+
+    def constraint(self, shots: int) -> float:
+        """lambda for this many shots."""
+        if self.config.weight_constraint is not None:
+            return self.config.weight_constraint
+        return 5e2 if shots == 1 else 5e3
+
+    def learn(self, base: Base, fitted: None, task: Task) -> Iterator[LCwoFState]:
+        config, lam = self.config, self.constraint(task.shots)
+        learners = Learners.start(base.model, config.adapt, task.way, task.draws)
+        labels = task.labels + len(base.model.head)
+        yield LCwoFState("phase 2", 0, learners)
+        draws = task.draws["phase 2"]
+        for epoch in learn_novel(learners, base.inputs, task.support, labels, config.phase2, lam, draws):
+            yield LCwoFState("phase 2", epoch, learners)
+        yield LCwoFState("phase 3", 0, learners)
+        draws = task.draws["phase 3"]
+        for epoch in calibrate(learners, base.inputs, task.support, labels, base.pool, config.phase3, lam, draws):
+            yield LCwoFState("phase 3", epoch, learners)
+
+    def logits(self, state: LCwoFState, maps: Tensor) -> Tensor:
+        return state.learners.logits(maps)

@@ -1,0 +1,69 @@
+"""Prototypical networks (Snell, Swersky, Zemel, NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from lcwof.methods.base import Base, Method, State, Task, register_method
+
+
+@dataclass(frozen=True)
+class PrototypesConfig:
+    novel_bias: float = 0.0  # added to the novel logits, in units of their spread: the method's only way to balance
+
+
+@dataclass
+class PrototypesState(State):
+    prototypes: Tensor  # (E, C_B + N, D)
+    bias: Tensor  # (C_B + N,)
+
+
+def class_means(embedded: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Mean embedding of each class. embedded: (E, M, D); labels: (E, M). Returns (E, classes, D).
+
+    >>> class_means(torch.tensor([[[1.0], [3.0], [5.0]]]), torch.tensor([[0, 0, 1]]), 2)
+    tensor([[[2.],
+             [5.]]])
+    """
+    member = torch.nn.functional.one_hot(labels, classes).to(embedded.dtype)  # (E, M, classes)
+    return member.mT @ embedded / member.sum(1).unsqueeze(-1)
+
+
+def base_means(base: Base, normalise: bool) -> Tensor:
+    """Mean embedding of the training images of each base class, (C_B, D)."""
+    means = []
+    for row, count in zip(base.pool.table, base.pool.counts.tolist(), strict=True):
+        embedded = base.inputs.plain(row[:count])
+        means.append((torch.nn.functional.normalize(embedded, dim=-1) if normalise else embedded).mean(0))
+    return torch.stack(means)
+
+
+@register_method("pn")
+class Prototypes(Method):
+    """logits = -||f(x) - p_c||^2 with p_c the mean embedding of class c: of all its training images for a base class,
+    of its shots for a novel one. Uses the shared base model as f (not an episodically trained one)."""
+
+    Config = PrototypesConfig
+    grid = MappingProxyType({"novel_bias": (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)})
+    config: PrototypesConfig
+
+    def fit_base(self, base: Base) -> tuple[Tensor, float]:
+        means = base_means(base, normalise=False)
+        spread = float((means - means.mean(0)).square().sum(-1).mean())
+        return means, spread
+
+    def learn(self, base: Base, fitted: tuple[Tensor, float], task: Task) -> Iterator[PrototypesState]:
+        means, spread = fitted
+        novel = class_means(base.inputs.plain(task.support), task.labels, task.way)
+        prototypes = torch.cat([means.expand(len(novel), -1, -1), novel], dim=1)
+        bias = prototypes.new_zeros(prototypes.shape[1])
+        bias[len(means) :] = self.config.novel_bias * spread
+        yield PrototypesState("prototypes", 1, prototypes, bias)
+
+    def logits(self, state: PrototypesState, maps: Tensor) -> Tensor:
+        return state.bias - torch.cdist(maps, state.prototypes).square()

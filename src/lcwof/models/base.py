@@ -1,0 +1,99 @@
+"""The outcome of phase 1: a backbone, a bias-free head for the base classes, and what inputs they expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lcwof.errors import LcwofError
+from lcwof.models.backbones import Backbone, build_backbone
+from lcwof.models.checkpoint import load_tensors, save_tensors
+
+
+@dataclass
+class BaseModel:
+    """A classifier of the base classes. Frozen: later phases work on copies of its tail and head."""
+
+    backbone_name: str
+    backbone: Backbone
+    head: Tensor  # (C_B, D)
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]  # of one input: (C, H, W) or (D,)
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    about: dict[str, Any] = field(default_factory=dict)  # data set, accuracy, recipe: for people and reports
+
+    def __post_init__(self) -> None:
+        self.backbone.eval().requires_grad_(False)
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Images in [0, 1], or features, to network input."""
+        mean = torch.tensor(self.mean, device=inputs.device)
+        std = torch.tensor(self.std, device=inputs.device)
+        if inputs.dim() == 4:
+            mean, std = mean.view(-1, 1, 1), std.view(-1, 1, 1)
+        return (inputs - mean) / std
+
+    def to(self, device: torch.device | str) -> BaseModel:
+        self.backbone.to(device)
+        self.head = self.head.to(device)
+        return self
+
+    def require_classes(self, classes: Sequence[str]) -> None:
+        """Refuse a data set whose base classes are not the ones this model was trained on."""
+        if tuple(classes) != self.classes:
+            other = next((c for c in self.classes if c not in set(classes)), None)
+            hint = f"the model knows {other!r}, which the data set does not" if other else "in another order"
+            raise LcwofError(
+                f"the model was trained on {len(self.classes)} other base classes than the data set's "
+                f"{len(classes)} ({hint}): use the data set and options of its pretraining."
+            )
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "backbone": self.backbone_name,
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "about": self.about,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"head": self.head, **{f"backbone.{k}": v for k, v in self.backbone.state_dict().items()}}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], about: dict[str, Any], source: Path) -> BaseModel:
+        shape = tuple(about["shape"])
+        backbone = build_backbone(about["backbone"], shape)
+        prefix = "backbone."
+        weights = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+        try:
+            backbone.load_state_dict(weights)
+        except RuntimeError as error:
+            raise LcwofError(f"{source} does not fit the backbone {about['backbone']!r} it names.") from error
+        head = tensors["head"]
+        if head.shape != (len(about["classes"]), backbone.dim):
+            raise LcwofError(f"{source}: head of shape {tuple(head.shape)} for {len(about['classes'])} classes.")
+        return cls(
+            about["backbone"],
+            backbone,
+            head,
+            tuple(about["classes"]),
+            shape,
+            tuple(about["mean"]),
+            tuple(about["std"]),
+            about["about"],
+        )
+
+    def save(self, path: Path) -> None:
+        save_tensors(path, "base model", self.tensors(), self.description())
+
+    @classmethod
+    def load(cls, path: Path) -> BaseModel:
+        return cls.from_tensors(*load_tensors(path, "base model"), source=path)

@@ -1,0 +1,61 @@
+"""Files of tensors: safetensors with a metadata header. Nothing is ever unpickled, nothing is ever half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from lcwof import __version__
+from lcwof.errors import LcwofError
+
+FORMAT = "lcwof-1"
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then rename: a crash or a full disk leaves the old file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise LcwofError(f"could not write {path} ({len(content)} bytes): {error.strerror or error}.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Save tensors and a JSON description; `kind` says what the file is and is checked on loading."""
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {"format": FORMAT, "kind": kind, "version": __version__, "about": json.dumps(dict(about))}
+    write_aside(path, save(ready, header))
+
+
+def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read back what `save_tensors` wrote, or say in one sentence what the file is instead."""
+    if not path.exists():
+        raise LcwofError(f"no file {path}.")
+    if path.is_dir():
+        raise LcwofError(f"{path} is a folder; a model is a .safetensors file.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise LcwofError(f"{path} is not a readable model file (truncated or another format): {error}.") from error
+    if header.get("format") != FORMAT:
+        found = header.get("format", "no format name")
+        raise LcwofError(f"{path} was not written by lcwof: its header says {found!r}, expected {FORMAT!r}.")
+    if header["kind"] != kind:
+        raise LcwofError(f"{path} holds a {header['kind']}, but a {kind} is needed here.")
+    return tensors, json.loads(header["about"])
