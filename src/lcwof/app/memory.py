@@ -55,7 +55,9 @@ class Memory:
         return index, self.images.labels[index]
 
     def held_out(self) -> tuple[Tensor, Tensor]:
+        """Indices and labels of held-out base images, in an order that mixes the classes."""
         index = (self.role == _HELD_OUT).nonzero()[:, 0]
+        index = index[Randomness.of_episodes(0, [0])["mix"].permutation(len(index))[0]]
         return index, self.images.labels[index]
 
     def replay(self) -> Pool:

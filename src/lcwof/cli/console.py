@@ -44,10 +44,15 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )
-    with Progress(*columns, console=errors, transient=False) as bar:
-        task = bar.add_task(label, total=None, text="")
+    bar = Progress(*columns, console=errors)
+    task = bar.add_task(label, total=None, text="")
 
-        def update(done: int, total: int, text: str = "") -> None:
-            bar.update(task, completed=done, total=total, text=text)
+    def update(done: int, total: int, text: str = "") -> None:
+        bar.start()  # here, so that a mistake found before any work is told without an idle bar
+        bar.update(task, completed=done, total=total, text=text)
 
+    try:
         yield update
+    finally:
+        if bar.live.is_started:
+            bar.stop()

@@ -65,6 +65,7 @@ def evaluate_run(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Run:
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left."""
+    model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
     e = recipe.evaluate
     source = EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
@@ -137,13 +138,19 @@ class _Folder:
             shutil.rmtree(folder.partial)
         if described.exists():
             before = json.loads(described.read_text())
-            if before["recipe"] != json.loads(json.dumps(about["recipe"])) or before["model"] != about["model"]:
+            if any(before[key] != json.loads(json.dumps(about[key])) for key in ("recipe", "model", "data")):
                 raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
+            folder.started -= before["seconds"]
             folder._keep_whole_episodes()
         else:
             folder._write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
-            folder._write(lambda: described.write_text(json.dumps(about, indent=1)))
+            folder._describe()
         return folder
+
+    def _describe(self) -> None:
+        """run.json, with the seconds worked so far (over all attempts)."""
+        text = json.dumps({**self.about, "seconds": round(time.time() - self.started, 1)}, indent=1)
+        self._write(lambda: (self.partial / "run.json").write_text(text))
 
     def _keep_whole_episodes(self) -> None:
         """Drop what a kill cut off: an episode counts when its row, written last, is whole."""
@@ -168,13 +175,13 @@ class _Folder:
             self._append("curves.jsonl", curves)
         self._append("rows.jsonl", rows)
         self.done |= set(numbers)
+        self._describe()
 
     def finish(self) -> Run:
         for name in ("rows", "curves"):  # in episode order, whatever order they finished in
             lines = _lines(self.partial / f"{name}.jsonl")
             self._rewrite(name, sorted(lines, key=lambda row: row["episode"]))
-        finished = {**self.about, "seconds": round(time.time() - self.started, 1)}
-        self._write(lambda: (self.partial / "run.json").write_text(json.dumps(finished, indent=1)))
+        self._describe()
         if self.final.exists():
             shutil.rmtree(self.final)
         self.partial.rename(self.final)

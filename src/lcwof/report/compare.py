@@ -1,0 +1,99 @@
+"""Which runs may be compared, in which order, and by how much they differ over the same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lcwof.engine.run import Run
+from lcwof.errors import LcwofError
+from lcwof.evaluation import mean_and_interval
+
+
+class Setting(NamedTuple):
+    """What runs must share to stand in one ranking."""
+
+    data: str
+    way: int
+    shot: int
+
+    @classmethod
+    def of(cls, run: Run) -> Setting:
+        e = run.about["recipe"]["evaluate"]
+        return cls(str(run.about["data"]), e["way"], e["shot"])
+
+    @property
+    def short(self) -> str:
+        """As tables name it: `5w1s`."""
+        return f"{self.way}w{self.shot}s"
+
+    def __str__(self) -> str:
+        return f"{self.data}, {self.way}-way {self.shot}-shot"
+
+
+class Paired(NamedTuple):
+    """The mean over episodes of a's measure minus b's, and its 95% interval."""
+
+    mean: float
+    interval: float  # not a number where a single episode is shared
+    episodes: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the difference exceeds its interval."""
+        return abs(self.mean) > self.interval
+
+
+def method_name(run: Run) -> str:
+    return str(run.about["recipe"]["method"]["name"])
+
+
+def label(run: Run, among: Sequence[Run]) -> str:
+    """The method's name, with the run folder's where another run of the same method stands beside it."""
+    twins = [r for r in among if Setting.of(r) == Setting.of(run) and method_name(r) == method_name(run)]
+    return method_name(run) if len(twins) < 2 else f"{method_name(run)} ({run.path.name})"
+
+
+def by_setting(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
+    """Runs grouped by setting, settings in order, each group with the highest hm first."""
+    for run in runs:
+        if not run.rows:
+            raise LcwofError(f"{run.path} holds no episodes: evaluate it again, or leave it out.")
+    groups: dict[Setting, list[Run]] = {}
+    for run in sorted(runs, key=lambda r: (Setting.of(r), -r.summary()["hm"][0])):
+        groups.setdefault(Setting.of(run), []).append(run)
+    return groups
+
+
+def same_episodes(a: Run, b: Run) -> bool:
+    """Whether episode i is the same in both runs: data, setting, queries and seed decide an episode."""
+
+    def decided_by(run: Run) -> tuple[object, ...]:
+        recipe = run.about["recipe"]
+        options = recipe.get("data", {}).get("options")
+        return (
+            Setting.of(run),
+            options,
+            run.about.get("classes"),
+            run.about.get("queries"),
+            recipe["evaluate"].get("seed"),
+        )
+
+    return decided_by(a) == decided_by(b)
+
+
+def paired_difference(a: Run, b: Run, measure: str = "hm") -> Paired | None:
+    """a minus b, episode by episode over those both ran; None where their episodes are not the same ones.
+
+    Episodes differ much more than methods do on one episode, so this interval is far narrower than those of the means.
+    """
+    if not same_episodes(a, b):
+        return None
+    theirs = {row["episode"]: row[measure] for row in b.rows}
+    differences = [row[measure] - theirs[row["episode"]] for row in a.rows if row["episode"] in theirs]
+    return Paired(*mean_and_interval(differences), len(differences)) if differences else None
+
+
+def reference(group: Sequence[Run]) -> Run | None:
+    """The lcwof run the others are compared with: the one with the highest hm where there are several."""
+    return next((run for run in group if method_name(run) == "lcwof"), None)

@@ -1,0 +1,81 @@
+"""What all figures share: colours, quiet axes, and SVG that can stand inside a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from lcwof.models.checkpoint import write_aside
+
+NOVEL, BASE, HM = "#c2334d", "#2563b0", "#1c1c1e"
+QUIET, FAINT = "#6b7076", "#d9dbde"
+SIZE = 11  # of text, in points of a figure 5.4 inches wide: 10 pixels on a phone
+_TEXT: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, copied and read aloud
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica Neue", "Arial", "DejaVu Sans", "sans-serif"],
+}
+
+
+def quiet_axes(figure: Figure, box: tuple[float, float, float, float]) -> Any:
+    """Axes with two spines and light grid lines; box: left, bottom, width and height as parts of the figure."""
+    ax = figure.add_axes(box)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(colors=QUIET, labelsize=SIZE, length=0, pad=5)
+    ax.grid(axis="y", color=FAINT, linewidth=0.6)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near the wanted ones, in the same order, at least `gap` apart and within the limits where they fit.
+
+    >>> spread([50.0, 51.0, 90.0], 4.0, 0.0, 100.0)
+    [48.5, 52.5, 90.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    clusters: list[tuple[float, list[int]]] = []  # centre, members from lowest to highest
+    for i in order:
+        centre, members = wanted[i], [i]
+        while clusters and clusters[-1][0] + gap * len(clusters[-1][1]) / 2 > centre - gap * len(members) / 2:
+            below = clusters.pop()[1]
+            members = below + members
+            centre = sum(wanted[j] for j in members) / len(members)
+        half = gap * (len(members) - 1) / 2
+        clusters.append((max(low + half, min(high - half, centre)), members))
+    placed = [0.0] * len(wanted)
+    for centre, members in clusters:
+        for place, i in enumerate(members):
+            placed[i] = centre + gap * (place - (len(members) - 1) / 2)
+    return placed
+
+
+def as_svg(figure: Figure, name: str, title: str) -> str:
+    """The figure as an <svg> element that scales with its surroundings. `name` keeps ids apart within one page."""
+    out = BytesIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": title}
+    with matplotlib.rc_context({**_TEXT, "svg.hashsalt": name}):
+        figure.savefig(out, format="svg", metadata=nothing, transparent=True)
+    svg = out.getvalue().decode()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'<svg([^>]*?) width="[^"]*"', r"<svg\1", svg, count=1)
+    svg = re.sub(r'<svg([^>]*?) height="[^"]*"', r'<svg role="img"\1', svg, count=1)
+    prefix = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    svg = re.sub(r'(\bid="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
+    return svg.strip()
+
+
+def save_png(figure: Figure, path: Path) -> Path:
+    out = BytesIO()
+    with matplotlib.rc_context(_TEXT):
+        figure.savefig(out, format="png", dpi=200, facecolor="white")
+    write_aside(path, out.getvalue())
+    return path

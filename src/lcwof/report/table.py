@@ -1,0 +1,105 @@
+"""Results as a table for the terminal, for Markdown and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from lcwof.engine.run import Run
+from lcwof.evaluation import MEASURES
+from lcwof.report.compare import by_setting, label, method_name
+
+COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
+
+
+def cell(mean: float, interval: float) -> str:
+    """`mean ± interval`, or the mean alone where a single episode gives no interval.
+
+    >>> cell(61.234, 0.5)
+    '61.23 ± 0.50'
+    """
+    return f"{mean:.2f}" if isnan(interval) else f"{mean:.2f} ± {interval:.2f}"
+
+
+def results_table(runs: Sequence[Run]) -> Table:
+    """One row a run, grouped by data set, way and shot, the highest hm first and bold."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    groups = by_setting(runs)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    table.add_column("episodes", justify="right", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(name, justify="right")
+    for setting, group in groups.items():
+        best = group[0].summary()["hm"][0]
+        for place, run in enumerate(group):
+            summary = run.summary()
+            # without the space, a narrow terminal breaks before the ± in every cell
+            cells = [Text(cell(*summary[name]).replace("± ", "±")) for name in COLUMNS]
+            if summary["hm"][0] == best:
+                cells[COLUMNS.index("hm")].stylize("bold")
+            named = Text(f"{setting.data}\n{setting.short}" if place == 0 else "")
+            table.add_row(named, Text(label(run, runs)), str(len(run.rows)), *cells)
+        table.add_section()
+    return table
+
+
+def markdown_table(runs: Sequence[Run]) -> str:
+    """The same rows as a Markdown table, ready to paste into a document or an issue."""
+    lines = [
+        "| data | setting | method | episodes | " + " | ".join(COLUMNS) + " |",
+        "|---|---|---|---:|" + "---:|" * len(COLUMNS),
+    ]
+    for setting, group in by_setting(runs).items():
+        best = group[0].summary()["hm"][0]
+        for run in group:
+            summary = run.summary()
+            cells = {name: cell(*summary[name]) for name in COLUMNS}
+            if summary["hm"][0] == best:
+                cells["hm"] = f"**{cells['hm']}**"
+            named = [_plain(setting.data), setting.short, _plain(label(run, runs)), str(len(run.rows))]
+            lines.append("| " + " | ".join([*named, *cells.values()]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The same rows for programs, every measure included; an interval is None where a single episode gives none."""
+    found = []
+    for setting, group in by_setting(runs).items():
+        for run in group:
+            measures = {
+                name: {"mean": round(mean, 4), "interval": None if isnan(interval) else round(interval, 4)}
+                for name, (mean, interval) in run.summary().items()
+            }
+            found.append(
+                {
+                    "run": str(run.path),
+                    "data": setting.data,
+                    "way": setting.way,
+                    "shot": setting.shot,
+                    "method": method_name(run),
+                    "episodes": len(run.rows),
+                    "measures": {name: measures[name] for name in MEASURES},
+                    "settings": {k: v for k, v in run.about["recipe"]["method"].items() if k != "name"},
+                    "tuning": tuning(run),
+                    "seconds": run.about.get("seconds"),
+                }
+            )
+    return found
+
+
+def tuning(run: Run) -> dict[str, Any] | None:
+    """What was chosen on validation classes ("settings") and why ("why"); None where nothing was tuned."""
+    return (run.about.get("extra") or {}).get("tuning")
+
+
+def _plain(text: str) -> str:
+    """Text that cannot break out of its Markdown cell."""
+    for mark in "\\|`*_<>[]":
+        text = text.replace(mark, "\\" + mark)
+    return " ".join(text.split())

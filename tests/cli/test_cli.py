@@ -1,0 +1,156 @@
+"""The commands as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from lcwof.cli import demo as demo_module
+from lcwof.cli.main import app
+from lcwof.data import draw_strokes
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "cache"))
+
+
+def lcwof(*words: object) -> str:
+    result = runner.invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("base") / "base.safetensors"
+    words = ["--set", "phase1.lr=0.05", "--set", "phase1.schedule=one-cycle", "--set", "phase1.batch=32"]
+    said = json.loads(
+        lcwof("pretrain", "--data", "digits", "--backbone", "mlp", "--epochs", 6, "-o", out, "--json", *words)
+    )
+    assert said["test accuracy"] > 90 and said["phase1"]["batch"] == 32
+    return out
+
+
+def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
+    common = ["--data", "digits", "--model", base, "--way", 2, "--shot", 1]
+    tuned = tmp_path / "tuned.toml"
+    short = ["--set", "method.phase2.epochs=10", "--set", "method.phase3.epochs=6"]
+    said = lcwof("tune", *common, "--method", "lcwof", "--episodes", 3, "-o", tuned, *short)
+    assert "Chosen: hm" in said
+    text = tuned.read_text()
+    assert text.startswith("# lcwof evaluate") and "3 validation episodes" in text and "[method.phase3]" in text
+    candidates = json.loads(tuned.with_suffix(".json").read_text())["candidates"]
+    assert len(candidates) == 4 * 6
+    run = tmp_path / "run"
+    said = json.loads(lcwof("evaluate", tuned, *common, "--episodes", 4, "--curves", 3, "-o", run, "--json"))
+    settings = json.loads((run / "run.json").read_text())["recipe"]["method"]
+    assert settings["phase3"]["epochs"] == candidates[0]["settings"]["phase3.epochs"]
+    assert len((run / "rows.jsonl").read_text().splitlines()) == 4
+    other = tmp_path / "pn"
+    lcwof("evaluate", *common, "--method", "pn", "--episodes", 4, "-o", other)
+    page = tmp_path / "page.html"
+    assert "page.html" in lcwof("report", run, other, "-o", page).replace("\n", "")
+    assert "<svg" in page.read_text()
+
+
+def test_methods_and_data_are_listed() -> None:
+    assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
+    assert "lcwof" in lcwof("methods")
+    assert "digits" in lcwof("data", "list")
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "fit", "learn", "predict", "info", "pretrain", "tune", "evaluate", "methods", "report"]
+)
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    assert f"lcwof {command}" in lcwof(command, "--help")
+
+
+def drawings(root: Path, part: str, labels: range, count: int) -> Path:
+    images = draw_strokes(8, 20, seed=5)
+    for label in labels:
+        folder = root / part / f"char{label}"
+        folder.mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(images.pixels[label * 20 + i, 0].numpy()).save(folder / f"{i}.png")
+    return root / part
+
+
+def test_own_images_from_files_to_labels(tmp_path: Path) -> None:
+    old, new = drawings(tmp_path, "old", range(6), 20), drawings(tmp_path, "new", range(6, 8), 3)
+    model = tmp_path / "m.safetensors"
+    words = ["--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 8, "--device", "cpu"]
+    assert "6 classes" in lcwof("fit", old, "-o", model, *words)
+    assert "Learned char6, char7" in " ".join(lcwof("learn", model, new, "--device", "cpu").split())
+    found = json.loads(lcwof("predict", model, new / "char6" / "0.png", new / "char7", "--json"))
+    assert [f["label"] for f in found] == ["char6", "char7", "char7", "char7"]
+    assert all(f["is_new"] for f in found)
+    about = json.loads(lcwof("info", model, "--json"))
+    assert about["classes"]["learned"] == [["char6", "char7"]]
+    assert "learned 1: char6, char7" in lcwof("info", model)
+
+
+def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
+    old = drawings(tmp_path, "old", range(3), 10)
+    (old / "char1" / "broken.png").write_bytes(b"not a picture")
+    words = ["fit", old, "-o", tmp_path / "m.safetensors", "--backbone", "mlp", "--grey", "--image-size", 28]
+    status, said = shell(*words, "--epochs", 1)
+    assert status == 2 and "broken.png" in said and "--skip-bad" in said
+    status, said = shell(*words, "--epochs", 1, "--skip-bad")
+    assert status == 0 and "broken.png" in said
+
+
+def shell(*words: object) -> tuple[int, str]:
+    """Exit status and everything printed, through the real entry point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lcwof.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_mistakes_end_in_one_sentence_and_status_2(base: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(base.read_bytes()[:5000])
+    evaluate = ["evaluate", "--data", "digits", "--model"]
+    for words, expected in (
+        (["fit", tmp_path / "absent"], "no folder"),
+        ([*evaluate, base, "--way", 9], "--way 9: digits"),
+        ([*evaluate, base, "--way", 2, "--shot", 500], "500-shot needs at least 501"),
+        ([*evaluate, cut, "--way", 2], "truncated or another format"),
+        (["evaluate", "--data", "strokes", "--model", base], "trained on 6 other base classes"),
+        ([*evaluate, base, "--set", "evaluate.wya=3"], "did you mean 'way'?"),
+        (["predict", base, tmp_path], "holds a base model, but a classifier is needed"),
+        (["report", tmp_path / "none"], "no run folder"),
+    ):
+        status, said = shell(*words)
+        assert status == 2, (words, said)
+        assert said.startswith("error: ") and said.count("\n") == 1, said
+        assert expected in said, said
+
+
+def test_demo_end_to_end_with_few_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = demo_module.RECIPE.read_text()
+    small = text.replace("episodes = 100", "episodes = 3").replace("episodes = 20", "episodes = 2")
+    small = small.replace("epochs = 100", "epochs = 5").replace("epochs = 60", "epochs = 5")
+    assert small.count("episodes = ") == 2 and "episodes = 100" not in small
+    (tmp_path / "demo.toml").write_text(small)
+    monkeypatch.setattr(demo_module, "RECIPE", tmp_path / "demo.toml")
+    said = lcwof("demo", "-o", tmp_path / "out")
+    assert "report.html" in said.replace("\n", "")
+    assert len(list((tmp_path / "out").glob("*w*s"))) == 8
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<svg") >= 4

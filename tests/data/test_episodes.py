@@ -1,0 +1,62 @@
+import dataclasses
+
+import pytest
+import torch
+
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import LcwofError
+
+
+def test_an_episode_takes_what_the_protocol_says(strokes: Dataset) -> None:
+    episodes = EpisodeSource.of(strokes, "novel", way=5, shot=2).draw(range(20))
+    assert episodes.support.shape == (20, 5, 2)
+    assert episodes.novel_queries.shape == (20, 5, 15)
+    assert episodes.base_queries.shape == (20, 12, 15)
+    names = strokes.images.classes
+    for e in range(20):
+        labels = strokes.images.labels[episodes.support[e]]
+        assert (labels == labels[:, :1]).all()
+        assert len(labels[:, 0].unique()) == 5
+        assert {names[i] for i in labels[:, 0].tolist()} <= set(strokes.split.novel)
+        assert torch.equal(strokes.images.labels[episodes.novel_queries[e]], labels[:, :1].expand(5, 15))
+        taken = torch.cat([episodes.support[e].flatten(), episodes.novel_queries[e].flatten()])
+        assert len(taken.unique()) == len(taken), "no image is both shot and query"
+        assert set(episodes.base_queries[e].flatten().tolist()) <= set(strokes.split.test.tolist())
+        assert torch.equal(strokes.base_labels(episodes.base_queries[e, :, 0]), torch.arange(12))
+    assert len({tuple(s) for s in episodes.support.flatten(1).tolist()}) == 20
+
+
+def test_validation_episodes_see_neither_novel_classes_nor_test_images(strokes: Dataset) -> None:
+    episodes = EpisodeSource.of(strokes, "val", way=3, shot=1).draw(range(50))
+    few = strokes.images.labels[torch.cat([episodes.support.flatten(), episodes.novel_queries.flatten()])]
+    assert {strokes.images.classes[i] for i in few.unique().tolist()} == set(strokes.split.val)
+    assert set(episodes.base_queries.flatten().tolist()) <= set(strokes.split.select.tolist())
+
+
+def test_an_episode_is_its_number(strokes: Dataset) -> None:
+    source = EpisodeSource.of(strokes, "novel", way=4, shot=1, seed=5)
+    together, alone = source.draw([8, 3, 11]), source.draw([3])
+    for part in ("support", "novel_queries", "base_queries"):
+        assert torch.equal(getattr(together, part)[1], getattr(alone, part)[0])
+
+
+@pytest.mark.parametrize(
+    ("way", "shot", "words"),
+    [
+        (7, 1, "--way 7: strokes/base-12 has 6 novel classes"),
+        (0, 1, "--way 0"),
+        (2, 0, "--shot 0"),
+        (2, 60, "has 60 images: 60-shot needs at least 61"),
+    ],
+)
+def test_impossible_episodes_are_refused(strokes: Dataset, way: int, shot: int, words: str) -> None:
+    with pytest.raises(LcwofError, match=words):
+        EpisodeSource.of(strokes, "novel", way, shot)
+
+
+def test_a_base_class_without_test_images_is_named(strokes: Dataset) -> None:
+    keep = strokes.base_labels(strokes.split.test) != 4
+    split = dataclasses.replace(strokes.split, test=strokes.split.test[keep])
+    with pytest.raises(LcwofError, match="has no test images"):
+        EpisodeSource.of(dataclasses.replace(strokes, split=split), "novel", 2, 1)

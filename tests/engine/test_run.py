@@ -1,0 +1,150 @@
+"""Run folders: what is written, what survives an interruption, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+from pathlib import Path
+
+import pytest
+
+from lcwof.data import Dataset
+from lcwof.engine import Recipe, Run, evaluate_run, learners_at_once, pick_device, read_recipe
+from lcwof.errors import LcwofError
+from lcwof.methods.lcwof import LCwoF
+from lcwof.methods.pn import Prototypes
+from lcwof.models import BaseModel
+
+
+def recipe(method: str = "pn", episodes: int = 9, curves: int = 0, **settings: object) -> Recipe:
+    options = {
+        "data.name": "strokes",
+        "method.name": method,
+        "evaluate.way": 3,
+        "evaluate.shot": 1,
+        "evaluate.episodes": episodes,
+        "evaluate.curves": curves,
+        "at_once": 4,
+        "device": "cpu",
+    }
+    return read_recipe([], {**options, **settings}, [])
+
+
+SHORT = {"method.phase2.epochs": 4, "method.phase3.epochs": 4}
+
+
+def test_a_run_folder_tells_the_whole_story(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    run = evaluate_run(recipe("lcwof", curves=2, **SHORT), strokes_model, strokes, tmp_path / "r", {"note": 1})
+    assert sorted(p.name for p in run.path.iterdir()) == ["curves.jsonl", "rows.jsonl", "run.json"]
+    assert [row["episode"] for row in run.rows] == list(range(9))
+    assert run.about["data"] == "strokes/base-12"
+    assert run.about["recipe"]["method"]["phase2"]["lr_head"] == 1e-2, "defaults are written out"
+    assert run.about["extra"] == {"note": 1}
+    assert run.about["versions"]["torch"] and run.about["hardware"].startswith("cpu") and run.about["seconds"] >= 0
+    curve = run.curves[0]
+    moments = list(zip(curve["phase"], curve["epoch"], strict=True))
+    assert moments == [("phase 2", 0), ("phase 2", 2), ("phase 2", 4), ("phase 3", 0), ("phase 3", 2), ("phase 3", 4)]
+    assert curve["hm"][-1] == pytest.approx(run.rows[0]["hm"], abs=0.01)
+    assert run.title == "lcwof 3w1s"
+    mean, interval = run.summary()["hm"]
+    assert mean == pytest.approx(sum(row["hm"] for row in run.rows) / 9) and interval > 0
+
+
+def test_an_interrupted_run_resumes_with_the_same_numbers(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    whole = evaluate_run(recipe(curves=1), strokes_model, strokes, tmp_path / "whole")
+
+    def stop(done: int, total: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe(curves=1), strokes_model, strokes, tmp_path / "cut", progress=stop)
+    assert not (tmp_path / "cut").exists()
+    partial = tmp_path / "cut.partial"
+    with (partial / "rows.jsonl").open("a") as file:
+        file.write('{"episode": 4, "N/N": 1')  # as a kill leaves it
+    seen: list[int] = []
+    again = evaluate_run(
+        recipe(curves=1), strokes_model, strokes, tmp_path / "cut", progress=lambda done, total: seen.append(done)
+    )
+    assert seen == [4, 8, 9]
+    assert again.rows == whole.rows and again.curves == whole.curves
+    assert not partial.exists()
+
+
+def test_a_run_begun_with_other_settings_is_not_mixed(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop)
+    with pytest.raises(LcwofError, match="begun with other settings"):
+        evaluate_run(recipe(episodes=10), strokes_model, strokes, tmp_path / "r")
+    run = evaluate_run(recipe(episodes=10), strokes_model, strokes, tmp_path / "r", overwrite=True)
+    assert len(run.rows) == 10
+
+
+def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(LcwofError, match="not a run folder; it is not replaced"):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "precious", overwrite=True)
+
+
+def test_a_full_disk_loses_nothing_finished(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    """The limit on file size stands in for a disk that fills up after the first episodes."""
+    out = tmp_path / "r"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(done: int, total: int) -> None:
+        if done == 4:
+            written = (tmp_path / "r.partial" / "rows.jsonl").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (written + 10, limit[1]))
+
+    try:
+        with pytest.raises(LcwofError, match=r"could not write the run folder .*\.partial: File too large"):
+            evaluate_run(recipe(), strokes_model, strokes, out, progress=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not out.exists()
+    run = evaluate_run(recipe(), strokes_model, strokes, out)
+    assert run.rows == evaluate_run(recipe(), strokes_model, strokes, tmp_path / "fresh").rows
+
+
+def test_other_folders_are_not_runs(tmp_path: Path) -> None:
+    with pytest.raises(LcwofError, match=r"not a run folder: it has no run\.json"):
+        Run.read(tmp_path)
+
+
+def test_a_model_of_other_classes_is_refused(digits_model: BaseModel, strokes: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(LcwofError, match="trained on 6 other base classes than the data set's 12"):
+        evaluate_run(recipe(), digits_model, strokes, tmp_path / "r")
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_do_not_depend_on_how_many_run_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    short = recipe("lcwof", episodes=5, **SHORT)
+    one = evaluate_run(dataclasses.replace(short, at_once=1), strokes_model, strokes, tmp_path / "1")
+    five = evaluate_run(dataclasses.replace(short, at_once=5), strokes_model, strokes, tmp_path / "5")
+    for a, b in zip(one.rows, five.rows, strict=True):
+        assert a == pytest.approx(b, abs=100 / 45)
+
+
+def test_devices_are_checked() -> None:
+    assert pick_device("cpu").type == "cpu"
+    with pytest.raises(LcwofError, match="--device warp: not usable here"):
+        pick_device("warp")
+
+
+def test_learners_at_once_suit_the_method(strokes_model: BaseModel) -> None:
+    assert learners_at_once(Prototypes(), strokes_model) == 100
+    assert 1 <= learners_at_once(LCwoF(), strokes_model) <= 25

@@ -1,0 +1,102 @@
+"""The protocol and the choice of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
+from lcwof.evaluation.tune import stops
+from lcwof.learning import Inputs, Phase2, Phase3
+from lcwof.methods.lcwof import LCwoF, LCwoFConfig
+from lcwof.methods.pn import Prototypes, PrototypesConfig
+from lcwof.models import BaseModel
+
+SHORT = LCwoFConfig(
+    weight_constraint=10.0, phase2=Phase2(epochs=40), phase3=Phase3(epochs=60, lr_head=1e-2, lr_tail=1e-3)
+)
+
+
+def test_the_papers_story(strokes: Dataset, strokes_model: BaseModel) -> None:
+    """After phase 2 N/J is high, B/J low and B/B kept; phase 3 gives B/J back and balances."""
+    method = LCwoF(SHORT)
+    base, fitted = prepare(method, strokes_model, strokes)
+    source = EpisodeSource.of(strokes, "novel", 5, 1)
+    ends = {("phase 2", 0), ("phase 2", 40), ("phase 3", 60)}
+    found = {
+        m.phase + str(m.epoch): dict(zip(MEASURES, m.values.mean(0).tolist(), strict=True))
+        for m in run_episodes(method, base, fitted, source, range(10), lambda p, e: (p, e) in ends)
+    }
+    start, middle, end = found["phase 20"], found["phase 240"], found["phase 360"]
+    assert middle["N/J"] > start["N/J"] + 30
+    assert middle["B/J"] < start["B/J"] - 30
+    assert middle["B/B"] > start["B/B"] - 5
+    assert end["B/J"] > middle["B/J"] + 20
+    assert end["hm"] > middle["hm"] + 10
+
+
+def test_the_end_is_measured_once(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = LCwoF(LCwoFConfig(phase2=Phase2(epochs=2), phase3=Phase3(epochs=3)))
+    base, fitted = prepare(method, strokes_model, strokes)
+    source = EpisodeSource.of(strokes, "novel", 2, 1)
+    moments = [(m.phase, m.epoch) for m in run_episodes(method, base, fitted, source, [0], lambda p, e: e == 0)]
+    assert moments == [("phase 2", 0), ("phase 3", 0), ("phase 3", 3)]
+    moments = [(m.phase, m.epoch) for m in run_episodes(method, base, fitted, source, [0], lambda p, e: e == 3)]
+    assert moments == [("phase 3", 3)]
+
+
+def test_tuning_reads_no_novel_class_and_no_test_image(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[int] = set()
+    plain, augmented = Inputs.plain, Inputs.augmented
+
+    def watch(self: Inputs, index: Tensor, *rest: object) -> Tensor:
+        seen.update(index.flatten().tolist())
+        return (augmented if rest else plain)(self, index, *rest)  # type: ignore[operator]
+
+    monkeypatch.setattr(Inputs, "plain", watch)
+    monkeypatch.setattr(Inputs, "augmented", watch)
+    config = LCwoFConfig(phase2=Phase2(epochs=2), phase3=Phase3(epochs=2))
+    tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=2)
+    tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=2)
+    forbidden = set(torch.cat(strokes.images.of_classes(strokes.split.novel)).tolist())
+    forbidden |= set(strokes.split.test.tolist())
+    assert seen and not seen & forbidden
+
+
+def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
+    strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    tuning = tune(LCwoF, SHORT, strokes_model, strokes, way=3, shot=1, episodes=6, at_once=4)
+    assert len(tuning.candidates) == len(LCwoF.grid["weight_constraint"]) * len(stops(60))
+    assert [c.hm for c in tuning.candidates] == sorted((c.hm for c in tuning.candidates), reverse=True)
+    assert "6 validation episodes" in tuning.why()
+    chosen = tuning.apply(SHORT)
+    assert chosen.phase3.epochs == tuning.best.settings["phase3.epochs"]
+    method = LCwoF(chosen)
+    base, fitted = prepare(method, strokes_model, strokes)
+    source = EpisodeSource.of(strokes, "val", 3, 1, seed=1_000_000)
+    *_, last = run_episodes(method, base, fitted, source, range(6))
+    assert float(last.values[:, MEASURES.index("hm")].mean()) == pytest.approx(tuning.best.hm, abs=1.0)
+
+
+def test_stops_end_at_the_longest() -> None:
+    assert stops(200) == list(range(10, 201, 10))
+    assert stops(7) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_broken_method_is_noticed(strokes: Dataset, strokes_model: BaseModel) -> None:
+    class Silent(Prototypes):
+        def learn(self, *args: object) -> Iterator[object]:  # type: ignore[override]
+            return iter(())
+
+    method = Silent()
+    base, fitted = prepare(method, strokes_model, strokes)
+    with pytest.raises(AssertionError, match="yielded no state"):
+        list(run_episodes(method, base, fitted, EpisodeSource.of(strokes, "novel", 2, 1), [0]))

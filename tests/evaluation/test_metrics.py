@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score
+
+from lcwof.evaluation import MEASURES, harmonic_mean, mean_and_interval, measures
+
+
+def test_every_measure_agrees_with_scikit_learn() -> None:
+    random = torch.Generator().manual_seed(0)
+    base, way = 7, 3
+    novel_logits = torch.randn(4, 30, base + way, generator=random)
+    base_logits = torch.randn(4, 70, base + way, generator=random)
+    novel_labels = torch.randint(0, way, (4, 30), generator=random)
+    base_labels = torch.randint(0, base, (4, 70), generator=random)
+    found = measures(novel_logits, novel_labels, base_logits, base_labels, base)
+    for e in range(4):
+        n, b = novel_logits[e].numpy(), base_logits[e].numpy()
+        nn = 100 * accuracy_score(novel_labels[e], n[:, base:].argmax(1))
+        bb = 100 * accuracy_score(base_labels[e], b[:, :base].argmax(1))
+        nj = 100 * accuracy_score(novel_labels[e] + base, n.argmax(1))
+        bj = 100 * accuracy_score(base_labels[e], b.argmax(1))
+        truth = np.concatenate([novel_labels[e] + base, base_labels[e]])
+        jj = 100 * accuracy_score(truth, np.concatenate([n, b]).argmax(1))
+        expected = [nn, bb, nj, bj, jj, 2 * nj * bj / (nj + bj), (nj + bj) / 2]
+        assert found[e].tolist() == pytest.approx(expected, abs=1e-4), MEASURES
+
+
+def test_harmonic_mean_is_nothing_if_either_side_is() -> None:
+    assert harmonic_mean(torch.tensor(0.0), torch.tensor(80.0)) == 0
+    assert harmonic_mean(torch.tensor(0.0), torch.tensor(0.0)) == 0
+    assert float(harmonic_mean(torch.tensor(53.78), torch.tensor(62.89))) == pytest.approx(57.979, abs=1e-3)
+
+
+def test_the_interval_is_the_real_95_percent_interval() -> None:
+    values = np.random.default_rng(0).normal(50, 5, 600)
+    mean, half = mean_and_interval(values.tolist())
+    assert mean == pytest.approx(values.mean())
+    assert half == pytest.approx(1.96 * values.std(ddof=1) / np.sqrt(600))

@@ -1,0 +1,158 @@
+"""Tests that fail if the method is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from lcwof.data import Augment, Dataset
+from lcwof.data.episodes import EpisodeSource, Pool
+from lcwof.errors import LcwofError
+from lcwof.learning import Inputs, Learners, Phase2, Phase3, calibrate, learn_novel
+from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
+
+Setup = tuple[Inputs, Learners, Tensor, Tensor, Pool, Randomness]
+
+
+def setup(data: Dataset, model: BaseModel, learners: int = 2, shot: int = 1) -> Setup:
+    episodes = EpisodeSource.of(data, "novel", 2, shot).draw(range(learners))
+    draws = Randomness.of_episodes(0, range(learners))
+    labels = torch.arange(2).repeat_interleave(shot).expand(learners, -1) + len(model.head)
+    base_labels = data.base_labels(data.split.train)
+    pool = Pool.of([data.split.train[base_labels == i] for i in range(len(data.split.base))])
+    inputs = Inputs(model, data.images, data.augment, 1)
+    return inputs, Learners.start(model, 1, 2, draws), episodes.support.flatten(1), labels, pool, draws
+
+
+def exhaust(steps: object) -> int:
+    return len(list(steps))  # type: ignore[call-overload]
+
+
+def test_phase_2_leaves_base_head_trunk_and_bn_statistics_bit_identical(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    before = {name: value.clone() for name, value in digits_model.backbone.state_dict().items()}
+    head = digits_model.head.clone()
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+    assert exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=5), 10.0, draws)) == 5
+    for learner in learners.base_head:
+        assert torch.equal(learner, head)
+    assert torch.equal(digits_model.head, head)
+    for name, value in digits_model.backbone.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    moved = max(float((learners.tail[n] - learners.anchor[n]).abs().max()) for n in learners.tail)
+    assert moved > 0
+    fresh = Learners.start(digits_model, 1, 2, draws)
+    assert not torch.equal(learners.novel_head, fresh.novel_head)
+
+
+def test_phase_2_trains_by_base_normalized_cross_entropy(digits: Dataset, digits_model: BaseModel) -> None:
+    """One step of plain gradient descent equals the hand-written gradient of equation 4."""
+    from lcwof.learning import base_normalized_cross_entropy, weight_constraint
+
+    plain = dataclasses.replace(digits, augment=Augment.none())
+    inputs, learners, support, labels, _, draws = setup(plain, digits_model)
+    for weight in learners.tail.values():
+        weight.add_(0.01)
+    start = learners.copy()
+    how = Phase2(epochs=1, momentum=0.0, weight_decay=0.0, clip=1e9, lr_head=0.5, lr_tail=0.25)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 3.0, draws))
+    leaves = {name: weight.requires_grad_() for name, weight in {**start.tail, "novel_head": start.novel_head}.items()}
+    joint = start.joint({**start.weights(), **leaves}, inputs.plain(support))
+    base = len(digits_model.head)
+    tail = {name: leaves[name] for name in start.tail}
+    loss = base_normalized_cross_entropy(joint[..., :base], joint[..., base:], labels - base)
+    total = (loss + 3.0 * weight_constraint(tail, start.anchor)).sum()
+    gradients = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
+    torch.testing.assert_close(learners.novel_head, start.novel_head - 0.5 * gradients["novel_head"])
+    for name in start.tail:
+        torch.testing.assert_close(learners.tail[name], start.tail[name] - 0.25 * gradients[name])
+
+
+def test_weight_constraint_pulls_exactly_to_theta_1(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+    for weight in learners.tail.values():
+        weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) * 0.1)
+    how = Phase2(epochs=60, loss_weight=0.0, weight_decay=0.0, momentum=0.0, lr_tail=0.01)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 20.0, draws))
+    for name, weight in learners.tail.items():
+        torch.testing.assert_close(weight, learners.anchor[name].expand_as(weight), atol=1e-6, rtol=0)
+
+
+def test_a_stronger_constraint_stays_closer(digits: Dataset, digits_model: BaseModel) -> None:
+    moved = []
+    for lam in (0.0, 10.0, 500.0):
+        inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+        exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=20), lam, draws))
+        moved.append(sum(float((w - learners.anchor[n]).square().sum()) for n, w in learners.tail.items()))
+    assert moved[0] > moved[1] > moved[2] > 0
+
+
+def test_phase_3_moves_both_heads(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model)
+    before = learners.copy()
+    exhaust(calibrate(learners, inputs, support, labels, pool, Phase3(epochs=2), 1.0, draws))
+    assert not torch.equal(learners.base_head, before.base_head)
+    assert not torch.equal(learners.novel_head, before.novel_head)
+
+
+@pytest.mark.parametrize(("replay", "sets"), [("lim", 1), ("unlim", 6)])
+def test_replay_is_drawn_once_for_lim_and_anew_for_unlim(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch, replay: str, sets: int
+) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=3)
+    seen: list[Tensor] = []
+    original = inputs.augmented
+
+    def record(index: Tensor, draws: Randomness) -> Tensor:
+        seen.append(index.sort(dim=1).values)
+        return original(index, draws)
+
+    monkeypatch.setattr(inputs, "augmented", record)
+    how = Phase3(epochs=6, replay=replay)  # type: ignore[arg-type]
+    exhaust(calibrate(learners, inputs, support, labels, pool, how, 1.0, draws))
+    assert len({tuple(s[0].tolist()) for s in seen}) == sets
+    train, few = set(digits.split.train.tolist()), set(support[0].tolist())
+    for index in seen:
+        replayed = [i for i in index[0].tolist() if i not in few]
+        assert few <= set(index[0].tolist())
+        assert set(replayed) <= train
+        counts = torch.bincount(digits.base_labels(torch.tensor(replayed)), minlength=6)
+        assert counts.tolist() == [3] * 6, "balanced: as many examples of a base class as of a novel one"
+    assert not torch.equal(seen[0][0], seen[0][1]), "learners replay different images"
+
+
+def test_replay_per_class_can_be_set(digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=5)
+    sizes = []
+    original = inputs.augmented
+    monkeypatch.setattr(inputs, "augmented", lambda index, d: sizes.append(index.shape[1]) or original(index, d))
+    exhaust(calibrate(learners, inputs, support, labels, pool, Phase3(epochs=1, replay_per_class=1), 1.0, draws))
+    assert sizes == [6 * 1 + 2 * 5]
+
+
+def test_joint_logits_are_base_then_novel(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, support, *_ = setup(digits, digits_model)
+    maps = inputs.plain(support)
+    joint = learners.logits(maps)
+    embedded = digits_model.backbone.tail(1)(maps.flatten(0, 1)).unflatten(0, maps.shape[:2])
+    torch.testing.assert_close(joint[..., :6], embedded @ digits_model.head.T)
+    torch.testing.assert_close(joint[..., 6:], embedded @ learners.novel_head.mT)
+
+
+def test_a_loss_that_is_not_a_number_names_phase_epoch_and_episode(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+    learners.novel_head[1] = float("nan")
+    with pytest.raises(LcwofError, match=r"phase 2, epoch 1, learner of episode 1: the loss is not a number"):
+        exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2), 1.0, draws))
+
+
+def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model: BaseModel) -> None:
+    """lr x 2 lambda = 10 is beyond the stability limit of momentum SGD, as in the authors' 5-shot setting."""
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+    exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=150), 5e3, draws))
+    assert max(float((w - learners.anchor[n]).norm()) for n, w in learners.tail.items()) < 10

@@ -1,0 +1,108 @@
+"""What every registered method owes, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lcwof.config import build, replace_field
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import LcwofError
+from lcwof.evaluation import MEASURES, Measured, prepare, run_episodes
+from lcwof.methods import Method, Task, get_method, method_names
+from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
+
+SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few enough for a test
+    "lcwof": {"phase2.epochs": 40, "phase3.epochs": 30, "weight_constraint": 10.0},
+    "ft": {"descent.epochs": 10},
+}
+
+
+def method_for_test(name: str) -> Method:
+    kind = get_method(name)
+    config = kind.Config()
+    for key, value in SHORT.get(name, {}).items():
+        config = replace_field(config, key, value)
+    return kind(config)
+
+
+def measure(name: str, data: Dataset, model: BaseModel, numbers: list[int], shot: int = 1) -> Measured:
+    method = method_for_test(name)
+    base, fitted = prepare(method, model, data)
+    source = EpisodeSource.of(data, "novel", 3, shot)
+    return list(run_episodes(method, base, fitted, source, numbers))[-1]
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_learns_an_easy_task_far_above_chance(name: str, strokes: Dataset, strokes_model: BaseModel) -> None:
+    values = measure(name, strokes, strokes_model, list(range(8)), shot=5).values.mean(0)
+    found = dict(zip(MEASURES, values.tolist(), strict=True))
+    assert found["N/N"] > 60, found  # chance is 33
+    assert found["N/J"] > 30, found  # chance in the joint space is under 7
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_an_episode_gives_the_same_alone_in_a_batch_and_in_another_order(
+    name: str, strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    batch = measure(name, strokes, strokes_model, list(range(7))).values
+    alone = measure(name, strokes, strokes_model, [3]).values
+    mixed = measure(name, strokes, strokes_model, [6, 3, 1]).values
+    one_answer = 100 / 45  # a single query may fall on the other side of a tie
+    torch.testing.assert_close(alone[0], batch[3], atol=one_answer, rtol=0)
+    torch.testing.assert_close(mixed, batch[[6, 3, 1]], atol=one_answer, rtol=0)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_logits_do_not_depend_on_the_number_of_learners(name: str, digits: Dataset, digits_model: BaseModel) -> None:
+    """To float tolerance, on a convolutional tail; few steps, so that rounding has no time to grow."""
+    kind = get_method(name)
+    config = kind.Config()
+    for key in SHORT.get(name, {}):
+        if key.endswith("epochs"):
+            config = replace_field(config, key, 3)
+    method = kind(config)
+    base, fitted = prepare(method, digits_model, digits)
+    source = EpisodeSource.of(digits, "novel", 2, 5)
+
+    def logits(numbers: list[int]) -> torch.Tensor:
+        task = Task.of_shots(source.draw(numbers).support, Randomness.of_episodes(0, numbers), "cpu")
+        *_, state = method.learn(base, fitted, task)
+        return method.logits(state, base.inputs.plain(digits.split.test[:50].expand(len(numbers), -1)))
+
+    together, alone = logits(list(range(7))), logits([4])
+    assert together.shape == (7, 50, 8)
+    torch.testing.assert_close(together[4], alone[0], atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_the_base_model_is_left_as_it_was(name: str, digits: Dataset, digits_model: BaseModel) -> None:
+    before = {k: v.clone() for k, v in digits_model.tensors().items()}
+    method = method_for_test(name)
+    base, fitted = prepare(method, digits_model, digits)
+    list(run_episodes(method, base, fitted, EpisodeSource.of(digits, "novel", 2, 1), [0]))
+    for key, value in digits_model.tensors().items():
+        assert torch.equal(value, before[key]), key
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_is_documented_and_its_grid_names_real_settings(name: str) -> None:
+    kind = get_method(name)
+    assert "base model" in " ".join((kind.__doc__ or "").split()), "says what it needs at base time"
+    for key, values in kind.grid.items():
+        for value in values:
+            replace_field(kind.Config(), key, value)
+    if kind.stop:
+        phase, field = kind.stop
+        assert kind(replace_field(kind.Config(), field, 17)).phases()[phase] == 17
+
+
+def test_unknown_methods_and_settings_are_refused() -> None:
+    with pytest.raises(LcwofError, match="no method named 'magic'"):
+        get_method("magic")
+    with pytest.raises(LcwofError, match=r"unknown key method\.wieght_constraint: did you mean 'weight_constraint'"):
+        build(get_method("lcwof").Config, {"wieght_constraint": 1.0}, "method")

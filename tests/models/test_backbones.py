@@ -1,0 +1,81 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call
+
+from lcwof.errors import LcwofError
+from lcwof.models import backbone_names, build_backbone
+from lcwof.models.layers import BatchNorm2d, DropBlock, Dropout, Noise
+
+SHAPE = (3, 20, 20)
+
+
+@pytest.mark.parametrize("name", backbone_names())
+def test_trunk_and_tail_make_the_whole(name: str) -> None:
+    backbone = build_backbone(name, SHAPE).eval()
+    x = torch.randn(2, *SHAPE)
+    whole = backbone(x)
+    assert whole.shape == (2, backbone.dim)
+    for adapt in range(len(backbone.stages) + 1):
+        torch.testing.assert_close(backbone.tail(adapt)(backbone.trunk(adapt)(x)), whole)
+
+
+@pytest.mark.parametrize("name", backbone_names())
+def test_stacked_weights_act_as_separate_networks(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(name, SHAPE).eval()
+    for norm in backbone.modules():
+        if isinstance(norm, BatchNorm2d):
+            assert norm.running_mean is not None and norm.running_var is not None
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+    tail = backbone.tail(len(backbone.stages))
+    learners = [{k: v + 0.05 * torch.randn_like(v) for k, v in tail.named_parameters()} for _ in range(3)]
+    stacked = {k: torch.stack([learner[k] for learner in learners]) for k in learners[0]}
+    x = torch.randn(3, 2, *SHAPE)
+    together = functional_call(tail, stacked, (x,))
+    for e, learner in enumerate(learners):
+        torch.testing.assert_close(together[e], functional_call(tail, learner, (x[e],)), atol=1e-4, rtol=1e-4)
+
+
+def test_the_papers_resnet12() -> None:
+    backbone = build_backbone("resnet12", (3, 84, 84))
+    assert backbone.dim == 640
+    assert backbone.trunk(1).eval()(torch.zeros(1, 3, 84, 84)).shape == (1, 320, 10, 10)
+    assert sum(p.numel() for p in backbone.parameters()) == 12_424_320
+
+
+def test_frozen_bn_is_what_torch_computes_in_evaluation_mode() -> None:
+    norm = BatchNorm2d(4)
+    norm.train()
+    norm(torch.randn(8, 4, 3, 3) * 2 + 1)
+    norm.eval()
+    x = torch.randn(2, 4, 3, 3)
+    expected = F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.1, norm.eps)
+    torch.testing.assert_close(norm(x), expected)
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.3), DropBlock(0.3, size=2)])
+def test_dropping_keeps_the_mean_and_drops_the_stated_part(layer: torch.nn.Module) -> None:
+    x = torch.ones(1, 400, 10, 6, 6)
+    noise = Noise(lambda shape: torch.rand(shape, generator=torch.Generator().manual_seed(0)))
+    out = layer(x, noise)
+    assert abs(float(out.mean()) - 1) < 0.01
+    dropped = float((out == 0).float().mean())
+    assert 0.22 < dropped < 0.32  # overlapping blocks drop a little less than the rate
+    assert torch.equal(layer(x, None), x)
+
+
+def test_strength_scales_the_drop_rate() -> None:
+    noise = Noise(lambda shape: torch.rand(shape, generator=torch.Generator().manual_seed(0)), strength=0.1)
+    out = Dropout(0.5)(torch.ones(100_000), noise)
+    assert abs(float((out == 0).float().mean()) - 0.05) < 0.005
+
+
+def test_wrong_requests_are_refused() -> None:
+    with pytest.raises(LcwofError, match="no backbone named 'resnet99'"):
+        build_backbone("resnet99", SHAPE)
+    with pytest.raises(LcwofError, match="use mlp"):
+        build_backbone("conv4", (512,))
+    with pytest.raises(LcwofError, match="adapt=9"):
+        build_backbone("conv4", SHAPE).tail(9)

@@ -1,0 +1,52 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lcwof.errors import LcwofError
+from lcwof.models import BaseModel, save_tensors
+
+
+def test_a_model_comes_back_as_it_was(digits_model: BaseModel, tmp_path: Path) -> None:
+    file = tmp_path / "m.safetensors"
+    digits_model.save(file)
+    back = BaseModel.load(file)
+    assert back.description() == digits_model.description() | {"about": back.about}
+    for name, tensor in digits_model.tensors().items():
+        assert torch.equal(back.tensors()[name], tensor)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def refused(path: Path, words: str) -> None:
+    with pytest.raises(LcwofError, match=words) as caught:
+        BaseModel.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_files_are_named_for_what_they_are(digits_model: BaseModel, tmp_path: Path) -> None:
+    refused(tmp_path / "none.safetensors", "no file")
+    refused(tmp_path, "is a folder")
+    file = tmp_path / "m.safetensors"
+    digits_model.save(file)
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(file.read_bytes()[:-1000])
+    refused(cut, "truncated or another format")
+    picture = tmp_path / "picture.safetensors"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 100)
+    refused(picture, "not a readable model file")
+    save_file({"w": torch.zeros(2)}, tmp_path / "foreign.safetensors")
+    refused(tmp_path / "foreign.safetensors", "was not written by lcwof")
+    save_tensors(tmp_path / "other.safetensors", "classifier", {"w": torch.zeros(2)}, {})
+    refused(tmp_path / "other.safetensors", "holds a classifier, but a base model is needed")
+
+
+def test_weights_of_another_backbone_are_refused(digits_model: BaseModel, tmp_path: Path) -> None:
+    about = digits_model.description() | {"backbone": "resnet10"}
+    save_tensors(tmp_path / "m.safetensors", "base model", digits_model.tensors(), about)
+    refused(tmp_path / "m.safetensors", "does not fit the backbone 'resnet10'")
+
+
+def test_a_model_of_other_classes_is_refused(digits_model: BaseModel) -> None:
+    with pytest.raises(LcwofError, match="other base classes"):
+        digits_model.require_classes(("cat", "dog"))

@@ -1,0 +1,44 @@
+"""Imports go one way only: a room uses the rooms named before it, never those after."""
+
+import ast
+from pathlib import Path
+
+import lcwof
+
+ORDER = ["data", "models", "learning", "methods", "evaluation", "engine", "report", "app", "cli"]
+ANYWHERE = {"errors", "randomness", "config", "__version__"}
+
+
+def rooms_imported(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lcwof":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("lcwof.")}
+    return found - ANYWHERE
+
+
+def test_no_room_imports_from_a_later_one() -> None:
+    root = Path(lcwof.__file__).parent
+    files = [(room, file) for room in ORDER for file in (root / room).glob("*.py")]
+    assert len(files) > 30
+    for room, file in files:
+        later = set(ORDER[ORDER.index(room) + 1 :])
+        wrong = rooms_imported(file) & later
+        assert not wrong, f"{file.relative_to(root)} imports from {sorted(wrong)}"
+
+
+def test_the_core_needs_no_optional_library() -> None:
+    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "rich", "lcwof"}
+    standard = __import__("sys").stdlib_module_names
+    root = Path(lcwof.__file__).parent
+    for room in ORDER[:6]:
+        for file in (root / room).glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                for name in names:
+                    top = name.split(".")[0]
+                    assert top in allowed or top in standard, f"{file.name} imports {name}"
