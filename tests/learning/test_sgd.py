@@ -27,6 +27,6 @@ def test_every_learner_descends_as_torch_alone_would() -> None:
 
 def test_clipping_one_learner_leaves_the_others() -> None:
     gradients = {"a": torch.tensor([[3.0, 0.0], [300.0, 0.0]]), "b": torch.tensor([[4.0], [400.0]])}
-    clipped = clip_by_learner(gradients, 100.0)
-    torch.testing.assert_close(clipped["a"], torch.tensor([[3.0, 0.0], [60.0, 0.0]]))
-    torch.testing.assert_close(clipped["b"], torch.tensor([[4.0], [80.0]]))
+    clip_by_learner(gradients, 100.0)
+    torch.testing.assert_close(gradients["a"], torch.tensor([[3.0, 0.0], [60.0, 0.0]]))
+    torch.testing.assert_close(gradients["b"], torch.tensor([[4.0], [80.0]]))

@@ -127,5 +127,5 @@ def learners_at_once(method: Method, model: BaseModel) -> int:
     if model.head.device.type == "cuda":
         budget, most = torch.cuda.mem_get_info()[0] // 3, 100
     else:
-        budget, most = 2 << 30, 25
+        budget, most = 2 << 30, 10  # more would leave the processor's cache
     return int(max(1, min(most, budget // (8 * 4 * weights))))  # weight, gradient, velocity and their temporaries

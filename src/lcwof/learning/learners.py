@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
-from lcwof.learning.losses import cross_entropy, weight_constraint
+from lcwof.learning.losses import cross_entropy
 from lcwof.learning.sgd import SGD
 from lcwof.models import BaseModel, Chain
 from lcwof.models.layers import Noise
@@ -58,7 +58,8 @@ class Learners:
     def joint(self, weights: dict[str, Tensor], maps: Tensor, noise: Noise | None = None) -> Tensor:
         tail = {name: weights[name] for name in self.tail}
         embedded = functional_call(self.chain, tail, (maps, noise)) if tail else maps
-        return embedded @ torch.cat([weights["base_head"], weights["novel_head"]], dim=1).mT
+        heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
+        return (heads @ embedded.mT).mT
 
 
 def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
@@ -120,10 +121,11 @@ def descend(
             noise = Noise(_drops(draws["drop", epoch, step]))
             logits = learners.joint({**weights, **leaves}, maps[:, at : at + how.batch], noise)
             loss = how.loss_weight * cross_entropy(logits, labels[:, at : at + how.batch])
-            if lam and learners.tail:
-                loss = loss + lam * weight_constraint({name: leaves[name] for name in learners.tail}, learners.anchor)
-            gradients = torch.autograd.grad(loss.sum(), list(leaves.values()))
-            optimiser.step(weights, dict(zip(leaves, gradients, strict=True)))
+            slopes = torch.autograd.grad(loss.sum(), list(leaves.values()))
+            gradients = dict(zip(leaves, slopes, strict=True))
+            for name in learners.tail:  # the slope of lambda L2^WC, written out: autograd would copy every weight
+                gradients[name].add_(weights[name], alpha=2 * lam).sub_(learners.anchor[name], alpha=2 * lam)
+            optimiser.step(weights, gradients)
             finite &= loss.detach().isfinite()
         if not bool(finite.all()):
             who = draws.episodes[int((~finite).nonzero()[0])]

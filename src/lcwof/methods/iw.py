@@ -34,7 +34,7 @@ class Imprinting(Method):
     model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots."""
 
     Config = ImprintingConfig
-    grid = MappingProxyType({"novel_bias": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)})
+    grid = MappingProxyType({"novel_bias": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4)})
     config: ImprintingConfig
 
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:

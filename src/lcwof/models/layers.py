@@ -62,7 +62,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
             return super().forward(x)
-        y = x @ self.weight.mT
+        y = (self.weight @ x.mT).mT  # this way round the weight's gradient is contiguous, which the optimiser needs
         return y if self.bias is None else y + self.bias.unsqueeze(1)
 
 
