@@ -54,6 +54,13 @@ def test_command_line_wins_over_file_and_set_over_both(tmp_path: Path) -> None:
     assert (recipe.evaluate.way, recipe.evaluate.shot, recipe.method_config().phase3.epochs) == (3, 5, 20)
 
 
+def test_naming_another_method_drops_the_settings_of_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('[method]\nname = "lcwof"\nphase3.epochs = 10\n')
+    assert read_recipe([file], {"method.name": "pn"}, []).method == {"name": "pn"}
+    assert read_recipe([file], {"method.name": "lcwof"}, []).method_config().phase3.epochs == 10
+
+
 def test_mistakes_are_found_before_work_starts(tmp_path: Path) -> None:
     for text, words in (
         ("[evaluate]\nways = 3", "unknown key recipe.evaluate.ways"),

@@ -83,10 +83,16 @@ class Recipe:
 
 
 def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Sequence[str]) -> Recipe:
-    """Files in order, then command-line options (None: not given), then `--set`; later wins."""
+    """Files in order, then command-line options (None: not given), then `--set`; later wins.
+
+    Naming another method drops the settings of the one named before: they are not its own.
+    """
     tree: dict[str, Any] = {}
     for file in files:
-        _overlay(tree, read_toml(file))
+        read = read_toml(file)
+        _change_method(tree, read.get("method", {}).get("name"))
+        _overlay(tree, read)
+    _change_method(tree, options.get("method.name"))
     for dotted, value in options.items():
         if value is not None:
             merge(tree, dotted.split("."), value)
@@ -95,6 +101,11 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     recipe = build(Recipe, tree, "recipe")
     recipe.method_config()  # a wrong setting is found before any work starts
     return recipe
+
+
+def _change_method(tree: dict[str, Any], name: str | None) -> None:
+    if name is not None and "method" in tree and tree["method"].get("name", "lcwof") != name:
+        del tree["method"]
 
 
 def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:
