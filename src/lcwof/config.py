@@ -15,6 +15,19 @@ from lcwof.errors import LcwofError
 
 T = TypeVar("T")
 
+# The smallest sensible value of whole-number settings, wherever they occur. No epochs at all skips a phase.
+LEAST = {
+    "adapt": 0,
+    "at_once": 1,
+    "batch": 1,
+    "curves": 0,
+    "drop_ramp": 1,
+    "episodes": 1,
+    "epochs": 0,
+    "queries": 1,
+    "replay_per_class": 1,
+}
+
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """A dataclass from nested mappings, with every key and type checked.
@@ -32,7 +45,12 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             close = difflib.get_close_matches(key, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."
             raise LcwofError(f"unknown key {where}.{key}: {hint}")
-    return cls(**{key: _convert(value, known[key], f"{where}.{key}") for key, value in values.items()})
+    converted = {key: _convert(value, known[key], f"{where}.{key}") for key, value in values.items()}
+    for key, value in converted.items():
+        least = LEAST.get(key)
+        if least is not None and isinstance(value, int) and value < least:
+            raise LcwofError(f"{where}.{key} = {value}: at least {least} is needed.")
+    return cls(**converted)
 
 
 def _convert(value: Any, kind: Any, where: str) -> Any:
@@ -94,10 +112,12 @@ def merge(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LcwofError(f"no recipe {path}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise LcwofError(f"cannot read the recipe {path}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LcwofError(f"{path} is not valid TOML: {error}.") from None
 
 
@@ -114,9 +134,13 @@ def to_toml(tree: Mapping[str, Any], prefix: str = "") -> str:
     """
     plain = {k: v for k, v in tree.items() if not isinstance(v, Mapping) and v is not None}
     lines = [f"[{prefix}]"] if prefix and plain else []
-    lines += [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+    lines += [f"{_key(key)} = {json.dumps(value)}" for key, value in plain.items()]
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            text += ("\n" if text else "") + to_toml(value, f"{prefix}.{key}" if prefix else key)
+            text += ("\n" if text else "") + to_toml(value, f"{prefix}.{_key(key)}" if prefix else _key(key))
     return text
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)

@@ -71,6 +71,16 @@ class Randomness:
         bits = _shift(_mix(self.keys[:, None] + counter), 40)
         return (bits.to(torch.float32) * 2.0**-24).view(len(self), *shape)
 
+    def spread(self, n: int) -> Randomness:
+        """n streams for each of the E, one an image: E * n in all, learner by learner."""
+        numbers = torch.arange(n, device=self.keys.device) * _GOLDEN
+        keys = _mix(self.keys[:, None] + numbers).flatten()
+        return Randomness(keys, tuple(e for e in self.episodes for _ in range(n)))
+
+    def slice(self, start: int, stop: int) -> Randomness:
+        """Streams start to stop."""
+        return Randomness(self.keys[start:stop], self.episodes[start:stop])
+
     def permutation(self, n: int) -> Tensor:
         """One random order of 0..n-1 a learner, shape (E, n)."""
         return self.uniform(n).argsort(dim=1, stable=True)

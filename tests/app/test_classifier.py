@@ -15,9 +15,7 @@ from lcwof.data import draw_strokes
 from lcwof.learning import Phase2, Phase3
 from lcwof.methods.lcwof import LCwoFConfig
 
-QUICK = LCwoFConfig(
-    weight_constraint=10.0, phase2=Phase2(epochs=40), phase3=Phase3(epochs=150, lr_head=4e-3, lr_tail=4e-4)
-)
+QUICK = LCwoFConfig(weight_constraint=10.0, phase2=Phase2(epochs=40), phase3=Phase3(epochs=150))
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +160,42 @@ def test_mistakes_are_told_in_a_sentence(photos: Path, fitted: Path, tmp_path: P
     with pytest.raises(LcwofError, match="at least two classes"):
         FewShotClassifier("mlp", 28, 1).fit([np.zeros((28, 28), np.uint8)], ["a"])
     assert len(classifier.classes_) == 6, "nothing was lost"
+
+
+@pytest.mark.parametrize("shots", [1, 3])
+def test_default_settings_keep_the_old_and_learn_the_new(
+    photos: Path, fitted: Path, tmp_path: Path, shots: int
+) -> None:
+    """Six classes make epochs of one or two steps, a tenth of the paper's; learning must work all the same."""
+    few = tmp_path / "few"
+    for name in ("char6", "char7"):
+        (few / name).mkdir(parents=True)
+        for file in sorted((photos / "new" / name).iterdir())[:shots]:
+            (few / name / file.name).symlink_to(file)
+    classifier = FewShotClassifier.load(fitted, device="cpu")
+    base, new = only(photos, range(6), tmp_path), only(photos, range(6, 8), tmp_path)
+    before = classifier.score(base)
+    learned = classifier.learn(few)
+    assert learned.reached
+    assert classifier.score(base) > 0.7 * before
+    assert classifier.score(new) > 0.5
+
+
+def test_a_batch_of_arrays_is_several_images(fitted: Path) -> None:
+    classifier = FewShotClassifier.load(fitted, device="cpu")
+    assert len(classifier.predict(np.zeros((5, 28, 28), np.uint8))) == 5
+    assert classifier.predict(np.zeros((28, 28), np.uint8)).label in classifier.classes_
+
+
+def test_parameters_reach_phase_1_and_bad_ones_are_refused(photos: Path) -> None:
+    fast = FewShotClassifier("mlp", 28, 1, epochs=1, seed=7, device="cpu").fit(photos / "base")
+    assert fast.describe()["phase 1"]["seed"] == 7
+    for wrong in ({"epochs": 0}, {"memory": 0}, {"image_size": 0}):
+        with pytest.raises(LcwofError, match=f"{next(iter(wrong))}=0: at least 1 is needed"):
+            fast.set_params(**wrong).fit(photos / "base")
+        fast.set_params(epochs=1, memory=5, image_size=28)
+    with pytest.raises(LcwofError, match="adapt=2: FewShotClassifier adapts the last stage"):
+        fast.learn(photos / "new", config=LCwoFConfig(adapt=2))
 
 
 def test_a_failed_learn_changes_nothing(photos: Path, fitted: Path) -> None:

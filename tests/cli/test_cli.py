@@ -50,16 +50,17 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     text = tuned.read_text()
     assert text.startswith("# lcwof evaluate") and "3 validation episodes" in text and "[method.phase3]" in text
     candidates = json.loads(tuned.with_suffix(".json").read_text())["candidates"]
-    assert len(candidates) == 4 * 6
+    assert len(candidates) == 4 * 7
     run = tmp_path / "run"
-    said = json.loads(lcwof("evaluate", tuned, *common, "--episodes", 4, "--curves", 3, "-o", run, "--json"))
+    said = json.loads(lcwof("evaluate", tuned, "--episodes", 4, "--curves", 3, "-o", run, "--json"))
+    assert "3 validation episodes" in said["tuning"]["why"]
     settings = json.loads((run / "run.json").read_text())["recipe"]["method"]
     assert settings["phase3"]["epochs"] == candidates[0]["settings"]["phase3.epochs"]
     assert len((run / "rows.jsonl").read_text().splitlines()) == 4
     other = tmp_path / "pn"
     lcwof("evaluate", *common, "--method", "pn", "--episodes", 4, "-o", other)
     page = tmp_path / "page.html"
-    assert "page.html" in lcwof("report", run, other, "-o", page).replace("\n", "")
+    assert f"Report: {page}\n" in lcwof("report", tmp_path, "-o", page)
     assert "<svg" in page.read_text()
 
 
@@ -100,6 +101,15 @@ def test_own_images_from_files_to_labels(tmp_path: Path) -> None:
     assert "learned 1: char6, char7" in lcwof("info", model)
 
 
+def test_class_names_with_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
+    old = drawings(tmp_path, "old", range(3), 10)
+    (old / "char1").rename(old / "[b] odd")
+    model = tmp_path / "m.safetensors"
+    lcwof("fit", old, "-o", model, "--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 1)
+    assert "[b] odd" in lcwof("info", model)
+    assert "[b] odd" in lcwof("predict", model, old / "[b] odd")
+
+
 def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
     old = drawings(tmp_path, "old", range(3), 10)
     (old / "char1" / "broken.png").write_bytes(b"not a picture")
@@ -135,6 +145,8 @@ def test_mistakes_end_in_one_sentence_and_status_2(base: Path, tmp_path: Path) -
         ([*evaluate, base, "--set", "evaluate.wya=3"], "did you mean 'way'?"),
         (["predict", base, tmp_path], "holds a base model, but a classifier is needed"),
         (["report", tmp_path / "none"], "no run folder"),
+        (["fit", tmp_path, "-o", "/proc/no/m.safetensors"], "cannot write /proc/no/m.safetensors"),
+        ([*evaluate, base, "--episodes", 0], "recipe.evaluate.episodes = 0: at least 1 is needed"),
     ):
         status, said = shell(*words)
         assert status == 2, (words, said)
@@ -150,7 +162,7 @@ def test_demo_end_to_end_with_few_episodes(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "demo.toml").write_text(small)
     monkeypatch.setattr(demo_module, "RECIPE", tmp_path / "demo.toml")
     said = lcwof("demo", "-o", tmp_path / "out")
-    assert "report.html" in said.replace("\n", "")
+    assert f"{tmp_path / 'out' / 'report.html'}\n" in said
     assert len(list((tmp_path / "out").glob("*w*s"))) == 8
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("<svg") >= 4
+    assert page.count("phase 2") >= 2 and page.count("<svg") > 8

@@ -12,7 +12,11 @@ from PIL import Image
 from lcwof.data import Dataset, dataset_names, load_dataset
 from lcwof.data.check import check_dataset
 from lcwof.data.datasets import dataset_entry
+from lcwof.data.episodes import EpisodeSource
 from lcwof.errors import LcwofError
+from lcwof.evaluation import MEASURES, prepare, run_episodes
+from lcwof.learning import Phase1, base_accuracy, pretrain
+from lcwof.methods.pn import Prototypes
 
 NEED_FILES = [name for name in dataset_names() if dataset_entry(name).reads_files]
 
@@ -216,3 +220,25 @@ def test_real_cub200(real_data):
     assert (len(data.split.base), len(data.split.val), len(data.split.novel)) == (100, 50, 50)
     assert (counts(data, "train"), counts(data, "select")) == ({25}, {5}) and len(data.split.test) == 2864
     assert data.images.pixels.shape == (11788, 3, 92, 92) and data.size == 84
+
+
+def test_feature_files_can_be_learned_from(tmp_path: Path) -> None:
+    """Vectors in a .npz, through phase 1 with the paper's MLP to an evaluated episode."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 20)
+    features = np.eye(10)[labels] * 3 + random.normal(size=(200, 10))
+    np.savez(tmp_path / "f.npz", features=features, labels=labels)
+    data = load_dataset("npz", tmp_path / "f.npz")
+    assert [len(part) for part in (data.split.base, data.split.val, data.split.novel)] == [6, 2, 2]
+    model = pretrain(data, Phase1("mlp", 10, batch=16, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
+    assert base_accuracy(model, data, data.split.test) > 70
+    base, fitted = prepare(Prototypes(), model, data)
+    *_, last = run_episodes(Prototypes(), base, fitted, EpisodeSource.of(data, "novel", 2, 5), range(5))
+    assert float(last.values[:, MEASURES.index("N/N")].mean()) > 70
+
+
+def test_images_in_an_npz_are_a_data_set(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 12, 12), dtype=np.uint8)
+    np.savez(tmp_path / "i.npz", images=pixels, labels=np.repeat(np.arange(5), 8))
+    data = load_dataset("npz", tmp_path / "i.npz", base=3, val=1)
+    assert data.images.pixels.shape == (40, 1, 12, 12) and data.size == 12 and len(data.split.base) == 3

@@ -86,9 +86,9 @@ def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
     assert float(last.values[:, MEASURES.index("hm")].mean()) == pytest.approx(tuning.best.hm, abs=1.0)
 
 
-def test_stops_end_at_the_longest() -> None:
-    assert stops(200) == list(range(10, 201, 10))
-    assert stops(7) == [1, 2, 3, 4, 5, 6, 7]
+def test_stops_go_from_none_to_the_longest() -> None:
+    assert stops(200) == list(range(0, 201, 10))
+    assert stops(7) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_broken_method_is_noticed(strokes: Dataset, strokes_model: BaseModel) -> None:

@@ -12,7 +12,7 @@ from lcwof.data import Augment, Dataset
 from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs, Learners, Phase2, Phase3, calibrate, learn_novel
-from lcwof.models import BaseModel
+from lcwof.models import BaseModel, build_backbone
 from lcwof.randomness import Randomness
 
 Setup = tuple[Inputs, Learners, Tensor, Tensor, Pool, Randomness]
@@ -149,6 +149,31 @@ def test_a_loss_that_is_not_a_number_names_phase_epoch_and_episode(digits: Datas
     learners.novel_head[1] = float("nan")
     with pytest.raises(LcwofError, match=r"phase 2, epoch 1, learner of episode 1: the loss is not a number"):
         exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2), 1.0, draws))
+
+
+def test_drop_layers_are_on_and_depend_on_the_learner_alone(digits: Dataset) -> None:
+    """On a tail with DropBlock and a trunk with dropout; one step of one image also guards shared gradient tensors."""
+    torch.manual_seed(0)
+    backbone = build_backbone("resnet12", (1, 8, 8))
+    head = torch.randn(6, 640) / 25
+    model = BaseModel("resnet12", backbone, head, digits.split.base, (1, 8, 8), digits.mean, digits.std)
+
+    def tails(numbers: list[int]) -> dict[str, Tensor]:
+        inputs = Inputs(model, digits.images, digits.augment, 1)
+        draws = Randomness.of_episodes(0, numbers)
+        support = EpisodeSource.of(digits, "novel", 2, 1).draw(numbers).support.flatten(1)
+        labels = (torch.arange(2) + 6).expand(len(numbers), -1)
+        learners = Learners.start(model, 1, 2, draws)
+        exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2, batch=1), 1.0, draws))
+        return learners.weights()
+
+    together, alone = tails([0, 1, 2]), tails([1])
+    for name, weight in alone.items():
+        torch.testing.assert_close(together[name][1], weight[0], atol=1e-5, rtol=1e-4)
+    inputs = Inputs(model, digits.images, Augment.none(), 1)
+    inputs.augments = True
+    noisy = inputs.augmented(torch.tensor([[0, 0]]), Randomness.of_episodes(0, [0]))
+    assert not torch.allclose(noisy[0, 0], noisy[0, 1]), "the same image twice meets different dropout in the trunk"
 
 
 def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model: BaseModel) -> None:

@@ -66,10 +66,11 @@ def test_dropping_keeps_the_mean_and_drops_the_stated_part(layer: torch.nn.Modul
     assert torch.equal(layer(x, None), x)
 
 
-def test_strength_scales_the_drop_rate() -> None:
+def test_strength_ramps_dropblock_alone() -> None:
     noise = Noise(lambda shape: torch.rand(shape, generator=torch.Generator().manual_seed(0)), strength=0.1)
-    out = Dropout(0.5)(torch.ones(100_000), noise)
-    assert abs(float((out == 0).float().mean()) - 0.05) < 0.005
+    x = torch.ones(200, 10, 6, 6)
+    assert abs(float((Dropout(0.3)(x, noise) == 0).float().mean()) - 0.3) < 0.01
+    assert abs(float((DropBlock(0.3, size=2)(x, noise) == 0).float().mean()) - 0.03) < 0.01
 
 
 def test_wrong_requests_are_refused() -> None:

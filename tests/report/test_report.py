@@ -41,14 +41,18 @@ def make_run(method: str, nj: list[float], shot: int = 1, data: str = "digits", 
     seed, curves, settings = more.pop("seed", 0), more.pop("curves", []), more.pop("settings", {})
     evaluate = {"way": 5, "shot": shot, "episodes": len(nj), "queries": 15, "seed": seed, "curves": 0}
     about = {
-        "recipe": {"data": {"name": data, "options": {}}, "method": {"name": method, **settings}, "evaluate": evaluate},
+        "recipe": {
+            "data": {"name": data, "options": {}},
+            "method": {"name": method, **settings},
+            "evaluate": evaluate,
+            "tuning": more.pop("tuning", {}),
+        },
         "data": data,
         "classes": {"base": 5, "val": 0, "novel": 5},
         "queries": {"novel": 15, "base": 15},
         "model": {"data": data},
         "versions": {"lcwof": "0.1.0"},
         "hardware": "cpu",
-        "extra": {},
         "seconds": 12.0,
     }
     rows = [{"episode": i, **measures(value, value)} for i, value in enumerate(nj)]
@@ -256,8 +260,8 @@ EVIL = "<script>alert(1)</script>\"'$x$&"
 
 
 def test_the_page_stands_alone_and_escapes_everything(tmp_path: Path) -> None:
-    tuning = {"tuning": {"why": f"best of 3 {EVIL}", "settings": {EVIL: EVIL}}}
-    evil = make_run(EVIL, [40.0, 44.0], data=EVIL, extra=tuning, hardware=EVIL, versions={EVIL: EVIL})
+    tuning = {"why": f"best of 3 {EVIL}", "settings": {EVIL: EVIL}}
+    evil = make_run(EVIL, [40.0, 44.0], data=EVIL, tuning=tuning, hardware=EVIL, versions={EVIL: EVIL})
     evil.curves = make_curves([(EVIL, 0, 10.0, 90.0, 90.0), (EVIL, 9, 40.0, 50.0, 90.0)])
     path = write_report([evil, lcwof_with_curves(), make_run("iw", [60.0, 61.0])], tmp_path / "r.html", EVIL)
     page = path.read_text()

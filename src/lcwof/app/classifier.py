@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,12 +15,12 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from lcwof.app.memory import Memory
-from lcwof.config import build
 from lcwof.data import Augment, Dataset, Images, Split, read_folders, read_images
+from lcwof.data.datasets import DRAWINGS, normalisation
 from lcwof.engine.recipe import pick_device
 from lcwof.errors import LcwofError
 from lcwof.evaluation.metrics import accuracy
-from lcwof.learning import Inputs, Learners, Phase1, calibrate, learn_novel, pretrain
+from lcwof.learning import Inputs, Learners, Phase1, Phase3, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
 from lcwof.randomness import Randomness
@@ -31,6 +32,7 @@ Picture = str | Path | Image.Image | np.ndarray
 # reach this part of the accuracy they would have if the new classes did not exist (B/J over B/B). Where hm is best
 # depends on how alike the classes are: 0.8 in the paper's mini-ImageNet tables, more on easier data.
 RETAIN: dict[str, float] = {"base": 0.97, "even": 0.90, "novel": 0.75}
+_PREDICT_AT_ONCE = 256  # images
 _CHECK_EVERY = 2  # epochs of phase 3
 _MOST_HELD_OUT = 200  # views of held-out images judged at each check
 
@@ -49,6 +51,7 @@ class Learned:
 
     classes: tuple[str, ...]
     epochs: int  # of phase 3
+    reached: bool  # whether the balance asked for was reached
     base_before: float  # accuracy on held-out base images among the base classes, percent
     base_after: float  # the same images among all classes
 
@@ -89,20 +92,20 @@ class FewShotClassifier(BaseEstimator):
         progress: Callable[[int, dict[str, float]], None] = lambda epoch, figures: None,
     ) -> FewShotClassifier:
         """Phase 1. X: a folder (or zip) of class folders, or images with their labels in y."""
+        for name in ("epochs", "memory", "image_size", "channels"):
+            if getattr(self, name) < 1:
+                raise LcwofError(f"{name}={getattr(self, name)}: at least 1 is needed.")
         images = self._read(X, y, skip_bad)
         if len(images.classes) < 2:
             raise LcwofError(f"fit needs at least two classes, found {len(images.classes)}.")
         train, held_out = _hold_out(images, self.seed)
         empty = torch.empty(0, dtype=torch.long)
-        sample = images.pixels[train[:: max(1, len(train) // 2000)]].float() / 255
-        mean, std = sample.mean((0, 2, 3)), sample.std((0, 2, 3)).clamp_min(1e-3)
         data = Dataset(
             "own images",
             images,
             Split(images.classes, (), (), train, held_out, empty),
             self.image_size,
-            tuple(mean.tolist()),
-            tuple(std.tolist()),
+            *normalisation(images.pixels, train),
             self._augment(),
         )
         quick = Phase1(
@@ -112,6 +115,7 @@ class FewShotClassifier(BaseEstimator):
             lr=0.05,
             schedule="one-cycle",
             drop_ramp=1000,
+            seed=self.seed,
         )
         self.base_ = pretrain(data, quick, pick_device(self.device), progress)
         self.accuracy_ = float(self.base_.about["select accuracy"])
@@ -142,6 +146,8 @@ class FewShotClassifier(BaseEstimator):
         if repeated:
             raise LcwofError(f"class {repeated[0]!r} is known already: give the new examples another class name.")
         method = LCwoF(config)
+        if method.adapt != 1:
+            raise LcwofError(f"adapt={method.adapt}: FewShotClassifier adapts the last stage, so 1.")
         draws = Randomness.of_episodes(self.seed, [len(self.groups_)])
         memory = self.memory_.with_examples(new)
         inputs = Inputs(self.base_, memory.images, self._augment(), method.adapt)
@@ -150,7 +156,7 @@ class FewShotClassifier(BaseEstimator):
         fresh, fresh_labels = memory.few(after=len(known))
         lam = method.constraint(max(1, round(len(fresh) / way)))
         device = inputs.device
-        steps = method.config.phase2, method.config.phase3
+        steps = method.config.phase2, _paced(method.config.phase3, len(self.groups_[0]), memory)
         for epoch in learn_novel(
             chain,
             inputs,
@@ -165,7 +171,7 @@ class FewShotClassifier(BaseEstimator):
         few, few_labels = memory.few(after=len(self.groups_[0]))
         judged = _views(inputs, *memory.held_out(), draws["held out"])
         before, after = self._base_accuracies(now, *judged)
-        epochs = 0
+        epochs, reached = 0, after >= RETAIN[balance] * before
         for epoch in calibrate(
             now,
             inputs,
@@ -180,12 +186,13 @@ class FewShotClassifier(BaseEstimator):
             epochs = epoch
             if epoch % _CHECK_EVERY == 0:
                 before, after = self._base_accuracies(now, *judged)
-                if after >= RETAIN[balance] * before:
+                reached = after >= RETAIN[balance] * before
+                if reached:
                     break
         self._chain, self._now, self.memory_ = chain, now, memory
         self.groups_.append(new.classes)
         self.bad_ = new.bad
-        return Learned(new.classes, epochs, before, after)
+        return Learned(new.classes, epochs, reached, before, after)
 
     @property
     def classes_(self) -> tuple[str, ...]:
@@ -199,13 +206,16 @@ class FewShotClassifier(BaseEstimator):
         items: list[Any] = [X] if _is_one(X) else list(X)  # type: ignore[arg-type]
         if not items:
             return np.zeros((0, len(self.classes_)), np.float32)
+        parts = [self._judge(items[at : at + _PREDICT_AT_ONCE]) for at in range(0, len(items), _PREDICT_AT_ONCE)]
+        return np.concatenate(parts)
+
+    @torch.no_grad()
+    def _judge(self, items: list[Any]) -> np.ndarray:
         pixels = read_images(items, size=self._stored_size(), channels=self.channels)
         images = Images(pixels, torch.zeros(len(pixels), dtype=torch.long), ("?",), ("?",) * len(pixels))
-        index = torch.arange(len(pixels))[None]
-        with torch.no_grad():
-            inputs = Inputs(self.base_, images, Augment.none(), 1 if self._now else 0)
-            maps = inputs.plain(index)
-            logits = self._now.logits(maps) if self._now else maps @ self.base_.head.T
+        inputs = Inputs(self.base_, images, Augment.none(), 1 if self._now else 0)
+        maps = inputs.plain(torch.arange(len(pixels))[None])
+        logits = self._now.logits(maps) if self._now else maps @ self.base_.head.T
         return logits[0].float().softmax(-1).cpu().numpy()
 
     def predict(self, X: Picture | Sequence[Picture]) -> Any:
@@ -262,7 +272,7 @@ class FewShotClassifier(BaseEstimator):
             "base accuracy on held-out images": round(self.accuracy_, 2),
             "classes": {"base": list(self.groups_[0]), "learned": [list(g) for g in self.groups_[1:]]},
             "images kept": self.memory_.description()["counts"],
-            "phase 1": asdict(build(Phase1, self.base_.about["phase1"], "phase1")),
+            "phase 1": self.base_.about["phase1"],
         }
 
     def _base_accuracies(self, learners: Learners, maps: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -275,7 +285,7 @@ class FewShotClassifier(BaseEstimator):
     def _augment(self) -> Augment:
         if self.image_size >= 64:
             return Augment(scale=(0.3, 1.0))
-        return Augment(scale=(0.7, 1.0), ratio=(0.8, 1.25), rotate=10.0, flip=False, jitter=0.0)
+        return DRAWINGS
 
     def _stored_size(self) -> int:
         return round(self.image_size * 92 / 84) if self.image_size >= 64 else self.image_size
@@ -301,7 +311,10 @@ class FewShotClassifier(BaseEstimator):
 
 
 def _is_one(X: Any) -> bool:
-    return isinstance(X, str | Path | Image.Image) or (isinstance(X, np.ndarray) and X.ndim in (2, 3))
+    """One picture, not several: a (n, H, W) array is n pictures, a (H, W, 3) array is one."""
+    if isinstance(X, np.ndarray):
+        return X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3, 4))
+    return isinstance(X, str | Path | Image.Image)
 
 
 def _hold_out(images: Images, seed: int) -> tuple[Tensor, Tensor]:
@@ -317,6 +330,18 @@ def _hold_out(images: Images, seed: int) -> tuple[Tensor, Tensor]:
             "fit needs a base class with five images or more: some are held out to choose the epoch and the balance."
         )
     return torch.cat(train), torch.cat(held_out)
+
+
+def _paced(how: Phase3, base: int, memory: Memory) -> Phase3:
+    """Phase 3 for a set of any size, replaying anew from the memory.
+
+    The authors' rates suit the five steps an epoch of theirs has (64 + 5 images in batches of 16) and their 200 epochs;
+    the head of a smaller set takes longer steps instead, and the balance, not the epoch, ends the phase.
+    """
+    few, _ = memory.few(after=base)
+    each = max(1, round(len(few) / (len(memory.images.classes) - base)))
+    steps = math.ceil((base * each + len(few)) / how.batch)
+    return replace(how, lr_head=how.lr_head * max(1.0, 10 / steps), epochs=2 * how.epochs, replay="unlim")
 
 
 def _views(inputs: Inputs, index: Tensor, labels: Tensor, draws: Randomness) -> tuple[Tensor, Tensor]:

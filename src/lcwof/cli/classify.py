@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from lcwof.app import FewShotClassifier
 from lcwof.app.classifier import RETAIN
-from lcwof.cli.console import Device, Json, SkipBad, console, progress_bar
+from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, progress_bar, say
 from lcwof.errors import LcwofError
+from lcwof.models.checkpoint import require_writable
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file made by `lcwof fit`.")]
 
@@ -26,7 +28,7 @@ def fit(
     grey: Annotated[bool, typer.Option("--grey", help="Read images as greyscale.")] = False,
     epochs: Annotated[int, typer.Option(help="Epochs of phase 1.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    device: Device = "auto",
+    device: Device = None,
     skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
@@ -38,7 +40,8 @@ def fit(
 
     lcwof fit scans/ --grey --image-size 28 --epochs 40 -o scans.safetensors
     """
-    classifier = FewShotClassifier(backbone, image_size, 1 if grey else 3, epochs, device=device, seed=seed)
+    require_writable(out)
+    classifier = FewShotClassifier(backbone, image_size, 1 if grey else 3, epochs, device=device or "auto", seed=seed)
     with progress_bar("phase 1") as show:
         classifier.fit(
             folder,
@@ -46,11 +49,11 @@ def fit(
             progress=lambda epoch, f: show(epoch, epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%"),
         )
     classifier.save(out)
-    _list_bad(classifier.bad_)
+    list_bad(classifier.bad_)
     if json_:
         print(json.dumps({"file": str(out), **classifier.describe()}))
     else:
-        console.print(
+        say(
             f"{len(classifier.classes_)} classes, {classifier.accuracy_:.1f}% right on held-out images. Saved to {out}."
         )
 
@@ -62,7 +65,7 @@ def learn(
         Path | None, typer.Option("--out", "-o", help="Where to save; default: the model file itself.")
     ] = None,
     balance: Annotated[str, typer.Option(help="Whom to favour: base, even or novel.")] = "even",
-    device: Device = "auto",
+    device: Device = None,
     skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
@@ -76,7 +79,8 @@ def learn(
     """
     if balance not in RETAIN:
         raise LcwofError(f"--balance {balance}: choose one of {', '.join(RETAIN)}.")
-    classifier = FewShotClassifier.load(model, device)
+    require_writable(out or model)
+    classifier = FewShotClassifier.load(model, device or "auto")
     with progress_bar("learning") as show:
         learned = classifier.learn(
             folder,
@@ -85,28 +89,33 @@ def learn(
             progress=lambda phase, epoch, total: show(epoch, total, phase),
         )
     classifier.save(out or model)
-    _list_bad(classifier.bad_)
+    list_bad(classifier.bad_)
     if json_:
         print(json.dumps({"file": str(out or model), **asdict(learned)}))
     else:
-        console.print(
+        say(
             f"Learned {', '.join(learned.classes)}. Held-out images of the first classes: {learned.base_before:.1f}% "
             f"right among themselves, {learned.base_after:.1f}% among all {len(classifier.classes_)} classes. "
             f"Saved to {out or model}."
         )
+        if not learned.reached:
+            say(
+                "Phase 3 ended before the first classes were back at the level asked for: consider --balance novel, "
+                "more images of the new classes, or more of the old when fitting."
+            )
 
 
 def predict(
     model: ModelFile,
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
-    device: Device = "auto",
+    device: Device = None,
     json_: Json = False,
 ) -> None:
     """Say which class each image shows, how sure the classifier is, and whether the class was learned later.
 
     Example: lcwof predict products.safetensors photo.jpg shelf/*.jpg
     """
-    classifier = FewShotClassifier.load(model, device)
+    classifier = FewShotClassifier.load(model, device or "auto")
     files = [file for path in images for file in _files(path)]
     found = classifier.predict(files)
     if json_:
@@ -116,7 +125,7 @@ def predict(
     for heading in ("image", "class", "probability", "learned"):
         table.add_column(heading, justify="right" if heading == "probability" else "left")
     for file, p in zip(files, found, strict=True):
-        table.add_row(str(file), p.label, f"{p.probability:.3f}", "later" if p.is_new else "at first")
+        table.add_row(escape(str(file)), escape(p.label), f"{p.probability:.3f}", "later" if p.is_new else "at first")
     console.print(table)
 
 
@@ -129,12 +138,12 @@ def info(model: ModelFile, json_: Json = False) -> None:
     if json_:
         print(json.dumps(about))
         return
-    console.print(f"{about['backbone']}, input {' x '.join(map(str, about['input']))}")
-    console.print(f"base classes ({len(about['classes']['base'])}): {', '.join(about['classes']['base'])}")
+    say(f"{about['backbone']}, input {' x '.join(map(str, about['input']))}")
+    say(f"base classes ({len(about['classes']['base'])}): {', '.join(about['classes']['base'])}")
     for number, group in enumerate(about["classes"]["learned"], 1):
-        console.print(f"learned {number}: {', '.join(group)}")
-    console.print(f"held-out accuracy after phase 1: {about['base accuracy on held-out images']}%")
-    console.print("images kept: " + ", ".join(f"{n} {role}" for role, n in about["images kept"].items()))
+        say(f"learned {number}: {', '.join(group)}")
+    say(f"held-out accuracy after phase 1: {about['base accuracy on held-out images']}%")
+    say("images kept: " + ", ".join(f"{n} {role}" for role, n in about["images kept"].items()))
 
 
 def _files(path: Path) -> list[Path]:
@@ -146,8 +155,3 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise LcwofError(f"{path} holds no files.")
     return files
-
-
-def _list_bad(bad: tuple[str, ...]) -> None:
-    if bad:
-        console.print(f"Left out {len(bad)} unreadable files: {', '.join(bad)}")

@@ -21,7 +21,7 @@ from rich.progress import (
 console = Console()
 errors = Console(stderr=True)
 
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+Device = Annotated[str | None, typer.Option("--device", help="auto (default), cpu, cuda or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 Settings = Annotated[
     list[str] | None,
@@ -31,6 +31,17 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out files that 
 RecipeFiles = Annotated[
     list[Path] | None, typer.Argument(help="Recipe files (TOML); later ones win.", metavar="[RECIPE]...")
 ]
+
+
+def say(text: str) -> None:
+    """Print a sentence as it is: names may hold brackets, paths must not be broken."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def list_bad(bad: tuple[str, ...]) -> None:
+    """Name the files that --skip-bad left out (on stderr, so that --json stays JSON)."""
+    if bad:
+        errors.print(f"Left out {len(bad)} unreadable files: {', '.join(bad)}", markup=False, soft_wrap=True)
 
 
 @contextmanager

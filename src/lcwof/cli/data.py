@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lcwof.config import parse_override
 from lcwof.data.check import CheckReport, check_dataset
 from lcwof.data.datasets import DatasetEntry, dataset_entry, dataset_names, default_root
 from lcwof.errors import LcwofError
@@ -57,23 +58,11 @@ def check(
 
     lcwof data check omniglot --root ~/data --set base=100 --json
     """
-    report = check_dataset(name, root, **parse_options(name, set_ or []))
+    report = check_dataset(name, root, **{".".join(path): value for path, value in map(parse_override, set_ or [])})
     if as_json:
         print(json.dumps(report.as_dict(), indent=2))
     else:
         _show(report)
-
-
-def parse_options(name: str, settings: list[str]) -> dict[str, object]:
-    """["base=6"] as {"base": 6}; what is unknown or no number is left to loading to complain about."""
-    entry, options = dataset_entry(name), dict[str, object]()
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise LcwofError(f"--set {setting}: expected key=value, for example --set base=6.")
-        number = key in entry.options and entry.options[key].annotation is int and value.isdecimal()
-        options[key] = int(value) if number else value
-    return options
 
 
 def _found(entry: DatasetEntry, root: Path | None) -> str:

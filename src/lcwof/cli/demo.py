@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lcwof.cli.console import Device, console, progress_bar
+from lcwof.cli.console import Device, console, progress_bar, say
 from lcwof.cli.experiments import tune_recipe
 from lcwof.engine import evaluate_run, pick_device, read_recipe
 from lcwof.learning import base_accuracy, pretrain
@@ -22,7 +21,7 @@ SHOTS = (1, 5)
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and report.")] = Path("runs/demo"),
-    device: Device = "cpu",
+    device: Device = None,
 ) -> None:
     """Learn six digits, then two more from 1 or 5 examples each, by LCwoF and three baselines; report the outcome.
 
@@ -30,10 +29,10 @@ def demo(
 
     Example: lcwof demo
     """
-    start = read_recipe([RECIPE], {"device": device}, [])
+    start = read_recipe([RECIPE], {"device": device or "cpu"}, [])
     data = start.data.load()
     split = data.split
-    console.print(
+    say(
         f"Handwritten digits: base {', '.join(split.base)}; validation {', '.join(split.val)}; "
         f"novel {', '.join(split.novel)}. So {len(split.novel)}-way episodes."
     )
@@ -44,9 +43,7 @@ def demo(
             pick_device(start.device),
             lambda epoch, f: show(epoch, start.phase1.epochs, f"held out {f['accuracy']:.1f}%"),
         )
-    console.print(f"Base test accuracy after phase 1: {base_accuracy(model, data, split.test):.1f}%")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    say(f"Base test accuracy after phase 1: {base_accuracy(model, data, split.test):.1f}%")
     model.save(out / "base.safetensors")
     runs = []
     for shot in SHOTS:
@@ -56,11 +53,10 @@ def demo(
             recipe = dataclasses.replace(start, method=settings, evaluate=evaluate)
             label = f"{name} {evaluate.way}w{shot}s"
             with progress_bar(f"{label} tune".ljust(16)) as show:
-                tuning, tuned = tune_recipe(recipe, model, data, show)
-            why = {"settings": tuning.best.settings, "why": tuning.why()}
+                _, tuned = tune_recipe(recipe, model, data, show)
             with progress_bar(f"{label} test".ljust(16)) as show:
                 folder = out / label.replace(" ", "-")
-                runs.append(evaluate_run(tuned, model, data, folder, {"tuning": why}, progress=show))
+                runs.append(evaluate_run(tuned, model, data, folder, overwrite=True, progress=show))
     page = write_report(runs, out / "report.html", "LCwoF on handwritten digits")
     console.print(results_table(runs))
-    console.print(f"Report with the learning curves: {page.resolve()}")
+    say(f"Report with the learning curves: {page.resolve()}")

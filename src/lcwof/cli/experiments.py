@@ -10,20 +10,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from lcwof.cli.console import Device, Json, RecipeFiles, Settings, SkipBad, console, progress_bar
+from lcwof.cli.console import Device, Json, RecipeFiles, Settings, SkipBad, console, errors, list_bad, progress_bar, say
 from lcwof.config import to_toml
-from lcwof.engine import Recipe, Run, evaluate_run, learners_at_once, pick_device, read_recipe
-from lcwof.errors import LcwofError
+from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.evaluation import Tuning
 from lcwof.evaluation import tune as tune_method
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import get_method, method_names
-from lcwof.models.checkpoint import write_aside
+from lcwof.models.checkpoint import require_writable, write_aside
 from lcwof.report import as_json, results_table, write_report
 
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
-Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in.", envvar="LCWOF_DATA")]
+Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in; default: $LCWOF_DATA.")]
 Model = Annotated[str | None, typer.Option("--model", help="Base model made by `lcwof pretrain`.")]
 MethodName = Annotated[str | None, typer.Option("--method", help="A method of `lcwof methods`.")]
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
@@ -40,7 +39,7 @@ def pretrain(
     epochs: Annotated[int | None, typer.Option(help="Epochs of phase 1.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("base.safetensors"),
     seed: Seed = None,
-    device: Device = "auto",
+    device: Device = None,
     skip_bad: SkipBad = False,
     set_: Settings = None,
     json_: Json = False,
@@ -63,7 +62,9 @@ def pretrain(
         "device": device,
     }
     recipe = read_recipe(recipes or [], options, set_ or [])
+    require_writable(out)
     dataset = recipe.data.load()
+    list_bad(dataset.images.bad)
     with progress_bar("phase 1") as show:
         model = run_phase1(
             dataset,
@@ -77,7 +78,7 @@ def pretrain(
     if json_:
         print(json.dumps(about))
     else:
-        console.print(
+        say(
             f"{dataset.name}: {len(model.classes)} base classes, {model.backbone_name}, best epoch {about['epoch']}: "
             f"{about['select accuracy']:.2f}% on held-out base images, {about['test accuracy']:.2f}% on base test "
             f"images.\nSaved to {out}."
@@ -95,7 +96,8 @@ def tune(
     episodes: Annotated[int | None, typer.Option(help="Validation episodes a candidate.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned.toml"),
     at_once: AtOnce = None,
-    device: Device = "auto",
+    device: Device = None,
+    skip_bad: SkipBad = False,
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
@@ -107,11 +109,12 @@ def tune(
 
     lcwof tune --data digits --model base.safetensors --method lcwof --way 2 --shot 1 -o tuned.toml
 
-    lcwof evaluate tuned.toml --data digits --model base.safetensors --way 2 --shot 1
+    lcwof evaluate tuned.toml --episodes 600
     """
     options = {
         "data.name": data,
         "data.root": root,
+        "data.skip_bad": skip_bad or None,
         "model": model,
         "method.name": method,
         "evaluate.way": way,
@@ -121,16 +124,16 @@ def tune(
         "device": device,
     }
     recipe = read_recipe(recipes or [], options, set_ or [])
+    require_writable(out)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
         tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
-    e = recipe.evaluate
     lines = [
-        f"# lcwof evaluate {out} --data {recipe.data.name} --model {recipe.model} --way {e.way} --shot {e.shot}",
+        f"# lcwof evaluate {out}",
         f"# Chosen for {tuning.way}-way {tuning.shot}-shot: {tuning.why()}.",
         *(f"#   {key} = {value}" for key, value in tuning.best.settings.items()),
         "# Seen: validation classes and base images held out of training. Not seen: novel classes, base test images.",
         "",
-        to_toml({"method": tuned.resolved()["method"]}),
+        to_toml({key: tuned.resolved()[key] for key in ("model", "data", "method", "evaluate", "tuning")}),
     ]
     write_aside(out, "\n".join(lines).encode())
     write_aside(out.with_suffix(".json"), json.dumps(dataclasses.asdict(tuning), indent=1).encode())
@@ -144,7 +147,7 @@ def tune(
             settings = ", ".join(f"{k} {v:g}" for k, v in c.settings.items())
             table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.hm:.2f} ± {c.interval:.2f}")
         console.print(table)
-        console.print(f"Chosen: {tuning.why()}. Saved to {out}.")
+        say(f"Chosen: {tuning.why()}. Saved to {out}.")
 
 
 def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[Tuning, Recipe]:
@@ -162,7 +165,8 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
         progress=progress,
     )
     settings = dataclasses.asdict(tuning.apply(config))
-    return tuning, dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings})
+    chosen = {"why": tuning.why(), "settings": tuning.best.settings}
+    return tuning, dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings}, tuning=chosen)
 
 
 def evaluate(
@@ -179,7 +183,8 @@ def evaluate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
     seed: Seed = None,
     at_once: AtOnce = None,
-    device: Device = "auto",
+    device: Device = None,
+    skip_bad: SkipBad = False,
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
@@ -194,6 +199,7 @@ def evaluate(
     options = {
         "data.name": data,
         "data.root": root,
+        "data.skip_bad": skip_bad or None,
         "model": model,
         "method.name": method,
         "evaluate.way": way,
@@ -214,7 +220,7 @@ def evaluate(
         print(json.dumps(as_json([run])[0]))
     else:
         console.print(results_table([run]))
-        console.print(f"Run folder: {folder}. `lcwof report {folder}` makes a page of it.")
+        say(f"Run folder: {folder}. `lcwof report {folder}` makes a page of it.")
 
 
 def methods(json_: Json = False) -> None:
@@ -243,19 +249,17 @@ def report(
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "lcwof",
     json_: Json = False,
 ) -> None:
-    """Make one self-contained HTML page (tables, learning curves, settings) from run folders.
+    """Make one self-contained HTML page (tables, learning curves, settings) from run folders, or folders of them.
 
     Example: lcwof report runs/digits-lcwof-2w1s-seed0 runs/digits-pn-2w1s-seed0 -o report.html
     """
-    missing = [path for path in runs if not path.exists()]
-    if missing:
-        partial = missing[0].with_name(missing[0].name + ".partial")
-        hint = " It is still unfinished: run its command again to complete it." if partial.exists() else ""
-        raise LcwofError(f"no run folder {missing[0]}.{hint}")
-    read = [Run.read(path) for path in runs]
+    finished = [path for path in runs if not path.name.endswith(".partial")]
+    if len(finished) < len(runs):
+        errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
+    read = [Run.read(found) for path in finished for found in find_runs(path)]
     write_report(read, out, title)
     if json_:
         print(json.dumps(as_json(read)))
     else:
         console.print(results_table(read))
-        console.print(f"Report: {out}")
+        say(f"Report: {out}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated
 
+import torch
 import typer
 
 from lcwof import __version__
@@ -61,9 +62,9 @@ def main() -> None:
     except LcwofError as error:
         errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("interrupted", markup=False)
-        sys.exit(130)
+    except (OSError, torch.OutOfMemoryError) as error:
+        errors.print(f"error: {str(error).splitlines()[0]}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def augment_batch(pixels: Tensor, numbers: Tensor, how: Augment, size: int) -> T
         turn = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
         theta = torch.cat([theta[:, :, :2] @ turn, theta[:, :, 2:]], dim=2)
     grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
-    images = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    edge = 1 - 1 / images.shape[-1]  # clamping here is padding by the border, which not every device offers
+    images = F.grid_sample(images, grid.clamp(-edge, edge), align_corners=False)
     if how.jitter:
         factors = 1 + how.jitter * (rest[:, 2:5] * 2 - 1)
         images = _jitter(images, factors)

@@ -11,8 +11,10 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from typing import IO
 
 import numpy as np
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
@@ -33,7 +36,21 @@ _BLOCK = 1024  # images decoded before they are written: bounds memory, keeps ev
 _SHOW_PROGRESS_FROM = 500  # fewer images are done before a bar could be read
 _ABANDONED = 24 * 3600  # seconds after which an unfinished build is taken to have been killed
 
-Decode = Callable[[int], np.ndarray]  # position -> (C, S, S) uint8; any exception means "not a readable image"
+Decode = Callable[[int], np.ndarray]  # position -> (C, S, S) uint8
+
+# What the image library raises for files that are broken, truncated or no images at all.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
 
 
 def cache_folder() -> Path:
@@ -50,10 +67,11 @@ def decode_blocks(decode: Decode, count: int) -> Iterator[list[np.ndarray | None
     """Images 0..count-1 in order, in blocks; None stands for one that cannot be read."""
 
     def attempt(position: int) -> np.ndarray | None:
-        # Broken files make the image library raise nearly anything: OSError, SyntaxError, struct.error, ...
         try:
             return decode(position)
-        except Exception:
+        except _BROKEN as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk failed, not the picture
             return None
 
     console = Console(stderr=True)

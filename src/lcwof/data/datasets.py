@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lcwof.data.arrays import from_arrays
+from lcwof.data.arrays import from_arrays, read_features, read_npz, read_npz_images
 from lcwof.data.augment import Augment
 from lcwof.data.images import Dataset, Images, Split
 from lcwof.data.sources import LAYOUT, list_classes, read_folders
@@ -137,9 +137,12 @@ def divided_split(images: Images, parts: Parts, select: Callable[[int], int], te
 
 
 def normalisation(pixels: Tensor, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel over at most 2000 of the training images, in 0..1."""
-    sample = pixels[train[:: max(1, len(train) // 2000)]].double() / 255
-    mean, std = sample.mean(dim=(0, 2, 3)), sample.std(dim=(0, 2, 3))
+    """Mean and deviation of each channel (in 0..1) or feature, over at most 2000 of the training images."""
+    sample = pixels[train[:: max(1, len(train) // 2000)]].double()
+    if pixels.dim() == 2:  # features: each has a scale of its own
+        mean, std = sample.mean(dim=0), sample.std(dim=0)
+    else:
+        mean, std = sample.mean(dim=(0, 2, 3)) / 255, sample.std(dim=(0, 2, 3)) / 255
     return tuple(mean.tolist()), tuple(std.clamp(min=1e-3).tolist())
 
 
@@ -196,19 +199,40 @@ def folder(root: Path, skip_bad: bool, *, size: int = 84, base: int = 0, val: in
         parts = list_classes(places[:1]), list_classes(places[1:2]), list_classes(places[2:])
     else:
         places = [root]
-        classes = list_classes(places)
-        if len(classes) < 3:
-            raise LcwofError(f"{root} has {len(classes)} class folders; base, val and novel need one each.")
-        val = val or max(1, round(0.2 * len(classes)))
-        base = base or len(classes) - 2 * val
-        parts = part_classes(classes, base, val)
+        parts = _fifths(list_classes(places), base, val, root)
     images = read_folders(places, size=size, skip_bad=skip_bad)
+    split = _own_split(images, parts, root)
+    return Dataset(f"folder/{root.resolve().name}", images, split, size, *normalisation(images.pixels, split.train))
+
+
+@register_dataset(
+    "npz",
+    about="your own arrays in one .npz: `features` (N, D) or `images` (N, H, W[, C]), and `labels`",
+    get="It is your own.",
+    needs="ROOT itself is the .npz file",
+)
+def npz(root: Path, *, base: int = 0, val: int = 0) -> Dataset:
+    images = read_features(root) if "features" in read_npz(root, "labels") else read_npz_images(root)
+    split = _own_split(images, _fifths(images.classes, base, val, root), root)
+    size = 0 if images.is_features else images.pixels.shape[-1]
+    augment = Augment.none() if images.is_features else DRAWINGS if size < 64 else Augment()
+    return Dataset(f"npz/{root.stem}", images, split, size, *normalisation(images.pixels, split.train), augment)
+
+
+def _fifths(classes: Sequence[str], base: int, val: int, root: Path) -> Parts:
+    """A user's classes in sorted order: three fifths base, a fifth val, the rest novel, unless they say otherwise."""
+    if len(classes) < 3:
+        raise LcwofError(f"{root} has {len(classes)} classes; base, val and novel need one each.")
+    val = val or max(1, round(0.2 * len(classes)))
+    return part_classes(classes, base or len(classes) - 2 * val, val)
+
+
+def _own_split(images: Images, parts: Parts, root: Path) -> Split:
+    """A tenth of a user's base images to select on, a fifth to test on, at least one each."""
     for name, index in zip(parts[0], images.of_classes(parts[0]), strict=True):
         if len(index) < 3:
             raise LcwofError(
                 f"base class {name!r} in {root} has {len(index)} readable images: at least 3 are needed, "
                 "one each to train, to select and to test on."
             )
-    split = divided_split(images, parts, select=lambda n: max(1, round(0.1 * n)), test=lambda n: max(1, round(0.2 * n)))
-    name = f"folder/{root.resolve().name}"
-    return Dataset(name, images, split, size, *normalisation(images.pixels, split.train))
+    return divided_split(images, parts, select=lambda n: max(1, round(0.1 * n)), test=lambda n: max(1, round(0.2 * n)))

@@ -110,6 +110,7 @@ def _list(paths: Sequence[Path]) -> _Listing:
         for folder in sorted(map(PurePosixPath, folders)):
             if folder.parent in beside and folder not in classes | inner and not _ignored(folder):
                 raise LcwofError(f"the class folder {path / folder} has no images: add some or remove it.")
+        _refuse_merged(classes, path)
         images += [(f"{file.parent.name}/{file.name}", path, str(file)) for file in found]
         stray = {file for file in visible if file.suffix.lower() in _IMAGES and len(file.parts) == 1}
         junk = {file for file in visible if file.parent in classes} - set(found)
@@ -118,6 +119,18 @@ def _list(paths: Sequence[Path]) -> _Listing:
         raise LcwofError(f"no class folders with images in {_join(paths)}; {LAYOUT}.")
     images.sort(key=lambda image: image[0])
     return _Listing([name for name, _, _ in images], [(path, inside) for _, path, inside in images], bad)
+
+
+def _refuse_merged(classes: set[PurePosixPath], path: Path) -> None:
+    """The class is the folder right above the image; two such folders of one name in one source are two classes."""
+    seen: dict[str, PurePosixPath] = {}
+    for folder in sorted(classes):
+        if folder.name in seen:
+            raise LcwofError(
+                f"{path} has two class folders named {folder.name!r}, {seen[folder.name]} and {folder}: a class is one "
+                "folder of images, without folders inside; rename or move them."
+            )
+        seen[folder.name] = folder
 
 
 def _walk_directory(path: Path) -> tuple[list[str], set[str]]:

@@ -59,6 +59,7 @@ class Recipe:
     method: dict[str, Any] = field(default_factory=lambda: {"name": "lcwof"})
     evaluate: Evaluate = field(default_factory=Evaluate)
     tune: Tune = field(default_factory=Tune)
+    tuning: dict[str, Any] = field(default_factory=dict)  # what `lcwof tune` chose for `method`, and why: for reports
     model: str | None = None  # the base model of phase 1
     device: str = "auto"
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
@@ -90,6 +91,8 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     tree: dict[str, Any] = {}
     for file in files:
         read = read_toml(file)
+        if not isinstance(read.get("method", {}), dict):
+            raise LcwofError(f'{file}: method = {read["method"]!r}; write a section, [method] with name = "...".')
         _change_method(tree, read.get("method", {}).get("name"))
         _overlay(tree, read)
     _change_method(tree, options.get("method.name"))
@@ -106,6 +109,7 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
 def _change_method(tree: dict[str, Any], name: str | None) -> None:
     if name is not None and "method" in tree and tree["method"].get("name", "lcwof") != name:
         del tree["method"]
+        tree.pop("tuning", None)
 
 
 def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, chunks, mean_and_interval, prepare, run_episodes
 from lcwof.methods import Method
 from lcwof.models import BaseModel
+from lcwof.models.checkpoint import write_aside
 
 
 @dataclass
@@ -49,10 +50,24 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Run:
+        if not path.exists():
+            raise LcwofError(f"no run folder {path}.")
         if not (path / "run.json").exists():
             raise LcwofError(f"{path} is not a run folder: it has no run.json.")
-        about = json.loads((path / "run.json").read_text())
+        if path.name.endswith(".partial"):
+            raise LcwofError(f"{path} is unfinished: run its command again to complete it.")
+        about = json.loads((path / "run.json").read_text(encoding="utf-8"))
         return cls(path, about, list(_lines(path / "rows.jsonl")), list(_lines(path / "curves.jsonl")))
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run folders at a path: itself, or those in it. Unfinished ones (NAME.partial) are left out."""
+    if (path / "run.json").exists() or not path.is_dir():
+        return [path]
+    found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.name.endswith(".partial"))
+    if not found:
+        raise LcwofError(f"{path} is not a run folder and holds none.")
+    return found
 
 
 def evaluate_run(
@@ -60,7 +75,6 @@ def evaluate_run(
     model: BaseModel,
     data: Dataset,
     out: Path,
-    extra: dict[str, Any] | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Run:
@@ -69,7 +83,7 @@ def evaluate_run(
     method = recipe.kind()(recipe.method_config())
     e = recipe.evaluate
     source = EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
-    folder = _Folder.open(out, _about(recipe, model, data, source, extra or {}), overwrite)
+    folder = _Folder.open(out, _about(recipe, model, data, source), overwrite)
     total = e.episodes
     progress(len(folder.done & set(range(total))), total)
     todo = [number for number in range(total) if number not in folder.done]
@@ -91,9 +105,7 @@ def _moments(method: Method, curves: int) -> Callable[[str, int], bool]:
     return lambda phase, epoch: epoch % step.get(phase, 1) == 0
 
 
-def _about(
-    recipe: Recipe, model: BaseModel, data: Dataset, source: EpisodeSource, extra: dict[str, Any]
-) -> dict[str, Any]:
+def _about(recipe: Recipe, model: BaseModel, data: Dataset, source: EpisodeSource) -> dict[str, Any]:
     return {
         "recipe": recipe.resolved(),
         "data": data.name,
@@ -102,7 +114,6 @@ def _about(
         "model": model.about,
         "versions": {"lcwof": __version__, "torch": torch.__version__, "numpy": version("numpy")},
         "hardware": hardware(model.head.device),
-        "extra": extra,
     }
 
 
@@ -137,8 +148,8 @@ class _Folder:
         if described.exists() and overwrite:
             shutil.rmtree(folder.partial)
         if described.exists():
-            before = json.loads(described.read_text())
-            if any(before[key] != json.loads(json.dumps(about[key])) for key in ("recipe", "model", "data")):
+            before = json.loads(described.read_text(encoding="utf-8"))
+            if _what_decides(before) != _what_decides(json.loads(json.dumps(about))):
                 raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
             folder.started -= before["seconds"]
             folder._keep_whole_episodes()
@@ -150,7 +161,7 @@ class _Folder:
     def _describe(self) -> None:
         """run.json, with the seconds worked so far (over all attempts)."""
         text = json.dumps({**self.about, "seconds": round(time.time() - self.started, 1)}, indent=1)
-        self._write(lambda: (self.partial / "run.json").write_text(text))
+        self._write(lambda: write_aside(self.partial / "run.json", text.encode()))
 
     def _keep_whole_episodes(self) -> None:
         """Drop what a kill cut off: an episode counts when its row, written last, is whole."""
@@ -189,11 +200,11 @@ class _Folder:
 
     def _rewrite(self, name: str, records: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(record) + "\n" for record in records)
-        self._write(lambda: (self.partial / f"{name}.jsonl").write_text(text))
+        self._write(lambda: write_aside(self.partial / f"{name}.jsonl", text.encode()))
 
     def _append(self, name: str, records: list[dict[str, Any]]) -> None:
         def write() -> None:
-            with (self.partial / name).open("a") as file:
+            with (self.partial / name).open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(record) + "\n" for record in records)
 
         self._write(write)
@@ -201,17 +212,25 @@ class _Folder:
     def _write(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except OSError as error:
+        except (OSError, LcwofError) as error:
+            why = getattr(error, "strerror", None) or error
             raise LcwofError(
-                f"could not write the run folder {self.partial}: {error.strerror or error}. Finished episodes are "
-                "kept; the same command goes on from there."
+                f"could not write the run folder {self.partial}: {why}. Finished episodes are kept; "
+                "the same command goes on from there."
             ) from error
+
+
+def _what_decides(about: dict[str, Any]) -> dict[str, Any]:
+    """The part of a run's description that its numbers depend on: not the machine, not how many ran at once."""
+    recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "model")}
+    recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
+    return {"recipe": recipe, "model": about["model"], "data": about["data"]}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The whole JSON lines of a file; a last line cut off by a kill is left out."""
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 yield json.loads(line)
             except json.JSONDecodeError:

@@ -64,9 +64,9 @@ def combinations(method: type[Method]) -> list[dict[str, Any]]:
 
 
 def stops(longest: int) -> list[int]:
-    """Epochs at which stopping is considered: about 20, evenly spread up to the longest."""
+    """Epochs at which stopping is considered: the start and about 20 more, evenly spread up to the longest."""
     step = max(1, longest // 20)
-    return list(range(step, longest + 1, step))
+    return list(range(0, longest + 1, step))
 
 
 def tune(

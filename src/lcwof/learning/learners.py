@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from lcwof.errors import LcwofError
-from lcwof.learning.inputs import Inputs
+from lcwof.learning.inputs import Inputs, keyed_noise
 from lcwof.learning.losses import cross_entropy
 from lcwof.learning.sgd import SGD
 from lcwof.models import BaseModel, Chain
@@ -31,7 +31,7 @@ class Learners:
     @classmethod
     def start(cls, model: BaseModel, adapt: int, way: int, draws: Randomness) -> Learners:
         """E copies of the base model, each with a fresh head for `way` novel classes."""
-        chain = model.backbone.tail(adapt)
+        chain = model.frozen().backbone.tail(adapt)
         anchor = {name: weight.detach() for name, weight in chain.named_parameters()}
         tail = {name: stack(weight, len(draws)) for name, weight in anchor.items()}
         head = stack(model.head, len(draws))
@@ -118,11 +118,12 @@ def descend(
         finite = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
         for step, at in enumerate(range(0, labels.shape[1], how.batch)):
             leaves = {name: weights[name].detach().requires_grad_() for name in optimiser.rates}
-            noise = Noise(_drops(draws["drop", epoch, step]))
+            noise = keyed_noise(draws["drop", epoch, step])
             logits = learners.joint({**weights, **leaves}, maps[:, at : at + how.batch], noise)
             loss = how.loss_weight * cross_entropy(logits, labels[:, at : at + how.batch])
             slopes = torch.autograd.grad(loss.sum(), list(leaves.values()))
-            gradients = dict(zip(leaves, slopes, strict=True))
+            # Small ones are copied: autograd may hand out one tensor for two biases, and the step works in place.
+            gradients = {n: g.clone() if g.dim() < 3 else g for n, g in zip(leaves, slopes, strict=True)}
             for name in learners.tail:  # the slope of lambda L2^WC, written out: autograd would copy every weight
                 gradients[name].add_(weights[name], alpha=2 * lam).sub_(learners.anchor[name], alpha=2 * lam)
             optimiser.step(weights, gradients)
@@ -134,15 +135,3 @@ def descend(
                 "Lower the learning rates or the weight constraint (lambda)."
             )
         yield epoch + 1
-
-
-def _drops(draws: Randomness) -> Callable[[torch.Size], Tensor]:
-    """Uniform numbers for the drop layers of one step; each layer of a tail gets numbers of its own."""
-    calls = 0
-
-    def uniform(shape: torch.Size) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return draws[calls].uniform(*shape[1:])
-
-    return uniform

@@ -64,7 +64,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
-    grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})  # settings `tune` tries, by (dotted) field name
+    grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType(
+        {}
+    )  # settings of `learn` that `tune` tries, by field
     stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
 
     def __init__(self, config: Any = None) -> None:

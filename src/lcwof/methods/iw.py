@@ -31,7 +31,8 @@ class ImprintingState(State):
 @register_method("iw")
 class Imprinting(Method):
     """logits = s cos(f(x), w_c). The cosine head and its scale s are trained on the base classes over the shared base
-    model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots."""
+    model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots. A bias tuned
+    on validation is added to the novel cosines."""
 
     Config = ImprintingConfig
     grid = MappingProxyType({"novel_bias": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4)})

@@ -46,7 +46,8 @@ def base_means(base: Base, normalise: bool) -> Tensor:
 @register_method("pn")
 class Prototypes(Method):
     """logits = -||f(x) - p_c||^2 with p_c the mean embedding of class c: of all its training images for a base class,
-    of its shots for a novel one. Uses the shared base model as f (not an episodically trained one)."""
+    of its shots for a novel one; a bias tuned on validation is added to the novel logits. Uses the shared base model as
+    f (not an episodically trained one)."""
 
     Config = PrototypesConfig
     grid = MappingProxyType({"novel_bias": (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)})

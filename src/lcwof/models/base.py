@@ -15,6 +15,13 @@ from lcwof.models.backbones import Backbone, build_backbone
 from lcwof.models.checkpoint import load_tensors, save_tensors
 
 
+def normalise(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Subtract the mean and divide by the deviation, channel by channel (or feature by feature)."""
+    shape = (-1, 1, 1) if inputs.dim() == 4 else (-1,)
+    centre = torch.tensor(mean, device=inputs.device).view(shape)
+    return (inputs - centre) / torch.tensor(std, device=inputs.device).view(shape)
+
+
 @dataclass
 class BaseModel:
     """A classifier of the base classes. Frozen: later phases work on copies of its tail and head."""
@@ -28,16 +35,14 @@ class BaseModel:
     std: tuple[float, ...]
     about: dict[str, Any] = field(default_factory=dict)  # data set, accuracy, recipe: for people and reports
 
-    def __post_init__(self) -> None:
-        self.backbone.eval().requires_grad_(False)
-
     def normalise(self, inputs: Tensor) -> Tensor:
         """Images in [0, 1], or features, to network input."""
-        mean = torch.tensor(self.mean, device=inputs.device)
-        std = torch.tensor(self.std, device=inputs.device)
-        if inputs.dim() == 4:
-            mean, std = mean.view(-1, 1, 1), std.view(-1, 1, 1)
-        return (inputs - mean) / std
+        return normalise(inputs, self.mean, self.std)
+
+    def frozen(self) -> BaseModel:
+        """The model as later phases use it: BN in evaluation mode, no gradients."""
+        self.backbone.eval().requires_grad_(False)
+        return self
 
     def to(self, device: torch.device | str) -> BaseModel:
         self.backbone.to(device)
@@ -89,7 +94,7 @@ class BaseModel:
             tuple(about["mean"]),
             tuple(about["std"]),
             about["about"],
-        )
+        ).frozen()
 
     def save(self, path: Path) -> None:
         save_tensors(path, "base model", self.tensors(), self.description())

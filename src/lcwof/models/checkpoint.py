@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,29 @@ FORMAT = "lcwof-1"
 
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file beside its place, then rename: a crash or a full disk leaves the old file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
         raise LcwofError(f"could not write {path} ({len(content)} bytes): {error.strerror or error}.") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
+
+
+def require_writable(path: Path) -> None:
+    """Find out before the work, not after it, that a file cannot be written where it is wanted."""
+    if path.is_dir():
+        raise LcwofError(f"{path} is a folder: name a file to write.")
+    probe = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise LcwofError(f"cannot write {path}: {error.strerror or error}.") from error
 
 
 def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ class Noise:
     """The randomness of dropout, handed in explicitly. No noise: nothing is dropped."""
 
     uniform: Callable[[torch.Size], Tensor]  # shape -> numbers in [0, 1)
-    strength: float = 1.0  # part of the full drop rate, for ramps
+    strength: float | Tensor = 1.0  # part of DropBlock's full rate, which phase 1 ramps up
 
 
 class Conv2d(nn.Conv2d):
@@ -74,8 +74,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
         if noise is None:
             return x
-        rate = self.rate * noise.strength
-        return x * (noise.uniform(x.shape) >= rate) / (1 - rate)
+        return x * (noise.uniform(x.shape) >= self.rate) / (1 - self.rate)
 
 
 class DropBlock(nn.Module):
@@ -95,8 +94,7 @@ class DropBlock(nn.Module):
         corners = (noise.uniform(torch.Size((*x.shape[:-2], rows, columns))) < gamma).to(x.dtype)
         padded = F.pad(corners, (size - 1,) * 4)
         keep = 1 - per_image(lambda m: F.max_pool2d(m, size, stride=1), padded)
-        learner = tuple(range(x.dim() - 4, x.dim()))
-        return x * keep / keep.mean(dim=learner, keepdim=True).clamp_min(1e-6)
+        return x * keep / keep.mean(dim=(-3, -2, -1), keepdim=True).clamp_min(1e-6)
 
 
 def per_image(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

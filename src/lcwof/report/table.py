@@ -95,7 +95,7 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def tuning(run: Run) -> dict[str, Any] | None:
     """What was chosen on validation classes ("settings") and why ("why"); None where nothing was tuned."""
-    return (run.about.get("extra") or {}).get("tuning")
+    return run.about["recipe"].get("tuning") or None
 
 
 def _plain(text: str) -> str:

@@ -103,7 +103,7 @@ def _cautions(group: Sequence[Run]) -> list[str]:
         found.append("The runs do not all start from the same base model, so not every difference is the method's.")
     if len(group) > 1 and min(counts) < 30:
         found.append(f"With {_episodes(min(counts))}, the intervals themselves are rough.")
-    tuned = {method_name(run) for run in group if (run.about.get("extra") or {}).get("tuning")}
+    tuned = {method_name(run) for run in group if run.about["recipe"].get("tuning")}
     untuned = {method_name(run) for run in group} - tuned
     if tuned and untuned:
         found.append(
