@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 import shutil
 from pathlib import Path
 
@@ -128,6 +127,7 @@ def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model:
 def test_a_full_disk_loses_nothing_finished(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
     """The limit on file size stands in for a disk that fills up after the first episodes."""
     out = tmp_path / "r"
+    resource = pytest.importorskip("resource", reason="file-size limits are a Unix thing")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(done: int, total: int) -> None:

@@ -12,7 +12,8 @@ from lcwof.models import BaseModel
 from lcwof.models.layers import Noise
 from lcwof.randomness import Randomness
 
-_CHUNK = {"cpu": 512, "cuda": 2048}  # images through the trunk at once
+_CUDA_CHUNK = 2048  # images through the trunk at once
+_CPU_PIXELS = 30_000  # the same on a processor, in pixels: larger maps leave its cache and are paged in anew each time
 
 
 def keyed_noise(draws: Randomness) -> Noise:
@@ -45,6 +46,8 @@ class Inputs:
         self.pixels = images.pixels.to(self.device)
         self.size = model.shape[-1]
         self.trunk = model.backbone.trunk(adapt)
+        cpu = self.device.type == "cpu" and not images.is_features
+        self.chunk = max(8, _CPU_PIXELS // self.size**2) if cpu else _CUDA_CHUNK
         self.augments = not (images.is_features or augment.is_none)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((len(images),), -1)  # where in _maps an image's map lies
@@ -58,7 +61,7 @@ class Inputs:
         numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
         drops = draws["drop"].spread(index.shape[1])
         flat = index.to(self.device).flatten()
-        chunk = _CHUNK.get(self.device.type, 2048)
+        chunk = self.chunk
         parts = []
         for at in range(0, len(flat), chunk):
             pixels = self.pixels[flat[at : at + chunk]]
@@ -77,10 +80,9 @@ class Inputs:
         return self._maps[self._row[flat].to(self.device)].unflatten(0, index.shape)
 
     def _keep(self, missing: Tensor) -> None:
-        chunk = _CHUNK.get(self.device.type, 2048)
         known = [] if self._maps is None else [self._maps]
         self._row[missing] = torch.arange(len(missing)) + (len(known[0]) if known else 0)
-        for part in missing.split(chunk):
+        for part in missing.split(self.chunk):
             pixels = self.pixels[part.to(self.device)]
             known.append(self._run(pixels if pixels.dim() == 2 else plain_batch(pixels, self.size)))
         self._maps = torch.cat(known)
