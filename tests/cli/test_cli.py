@@ -68,6 +68,7 @@ def test_methods_and_data_are_listed() -> None:
     assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
     assert "lcwof" in lcwof("methods")
     assert "digits" in lcwof("data", "list")
+    assert json.loads(lcwof("data", "list", "--json"))["digits"]["needs"] == "nothing"
 
 
 @pytest.mark.parametrize(

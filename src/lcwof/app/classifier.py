@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,27 +13,22 @@ from PIL import Image
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from lcwof.app.memory import Memory
+from lcwof.app.balance import RETAIN, Balance, held_out_views, paced
+from lcwof.app.memory import Memory, hold_out
 from lcwof.data import Augment, Dataset, Images, Split, read_folders, read_images
 from lcwof.data.datasets import DRAWINGS, normalisation
 from lcwof.engine.recipe import pick_device
 from lcwof.errors import LcwofError
 from lcwof.evaluation.metrics import accuracy
-from lcwof.learning import Inputs, Learners, Phase1, Phase3, calibrate, learn_novel, pretrain
+from lcwof.learning import Inputs, Learners, Phase1, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
 from lcwof.randomness import Randomness
 
-Balance = Literal["base", "even", "novel"]
 Picture = str | Path | Image.Image | np.ndarray
 
-# Phase 3 gives the old classes back what phase 2 took, at the new classes' expense. It runs until held-out base images
-# reach this part of the accuracy they would have if the new classes did not exist (B/J over B/B). Where hm is best
-# depends on how alike the classes are: 0.8 in the paper's mini-ImageNet tables, more on easier data.
-RETAIN: dict[str, float] = {"base": 0.97, "even": 0.90, "novel": 0.75}
 _PREDICT_AT_ONCE = 256  # images
 _CHECK_EVERY = 2  # epochs of phase 3
-_MOST_HELD_OUT = 200  # views of held-out images judged at each check
 
 
 class Prediction(NamedTuple):
@@ -98,7 +92,7 @@ class FewShotClassifier(BaseEstimator):
         images = self._read(X, y, skip_bad)
         if len(images.classes) < 2:
             raise LcwofError(f"fit needs at least two classes, found {len(images.classes)}.")
-        train, held_out = _hold_out(images, self.seed)
+        train, held_out = hold_out(images, self.seed)
         empty = torch.empty(0, dtype=torch.long)
         data = Dataset(
             "own images",
@@ -156,7 +150,7 @@ class FewShotClassifier(BaseEstimator):
         fresh, fresh_labels = memory.few(after=len(known))
         lam = method.constraint(max(1, round(len(fresh) / way)))
         device = inputs.device
-        steps = method.config.phase2, _paced(method.config.phase3, len(self.groups_[0]), memory)
+        steps = method.config.phase2, paced(method.config.phase3, len(self.groups_[0]), memory)
         for epoch in learn_novel(
             chain,
             inputs,
@@ -169,7 +163,7 @@ class FewShotClassifier(BaseEstimator):
             progress("learning", epoch, steps[0].epochs)
         now = chain.copy()
         few, few_labels = memory.few(after=len(self.groups_[0]))
-        judged = _views(inputs, *memory.held_out(), draws["held out"])
+        judged = held_out_views(inputs, *memory.held_out(), draws["held out"])
         before, after = self._base_accuracies(now, *judged)
         epochs, reached = 0, after >= RETAIN[balance] * before
         for epoch in calibrate(
@@ -315,41 +309,6 @@ def _is_one(X: Any) -> bool:
     if isinstance(X, np.ndarray):
         return X.ndim == 2 or (X.ndim == 3 and X.shape[-1] in (1, 3, 4))
     return isinstance(X, str | Path | Image.Image)
-
-
-def _hold_out(images: Images, seed: int) -> tuple[Tensor, Tensor]:
-    """Training and held-out indices: a fifth of every class of five or more images."""
-    train, held_out = [], []
-    for number, group in enumerate(images.of_classes(images.classes)):
-        order = group[Randomness.of_episodes(seed, [number])["hold out"].permutation(len(group))[0]]
-        count = len(group) // 5
-        held_out.append(order[:count])
-        train.append(order[count:])
-    if not any(len(part) for part in held_out):
-        raise LcwofError(
-            "fit needs a base class with five images or more: some are held out to choose the epoch and the balance."
-        )
-    return torch.cat(train), torch.cat(held_out)
-
-
-def _paced(how: Phase3, base: int, memory: Memory) -> Phase3:
-    """Phase 3 for a set of any size, replaying anew from the memory.
-
-    The authors' rates suit the five steps an epoch of theirs has (64 + 5 images in batches of 16) and their 200 epochs;
-    the head of a smaller set takes longer steps instead, and the balance, not the epoch, ends the phase.
-    """
-    few, _ = memory.few(after=base)
-    each = max(1, round(len(few) / (len(memory.images.classes) - base)))
-    steps = math.ceil((base * each + len(few)) / how.batch)
-    return replace(how, lr_head=how.lr_head * max(1.0, 10 / steps), epochs=2 * how.epochs, replay="unlim")
-
-
-def _views(inputs: Inputs, index: Tensor, labels: Tensor, draws: Randomness) -> tuple[Tensor, Tensor]:
-    """Maps (1, n, ...) of held-out images, plain and augmented: a few images alone would make a coarse measure."""
-    index = index[:_MOST_HELD_OUT]
-    views = max(1, min(8, _MOST_HELD_OUT // len(index)))
-    maps = [inputs.plain(index[None])] + [inputs.augmented(index[None], draws[view]) for view in range(1, views)]
-    return torch.cat(maps, dim=1), labels[:_MOST_HELD_OUT].repeat(views)[None].to(inputs.device)
 
 
 def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners | None:

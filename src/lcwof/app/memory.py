@@ -10,10 +10,26 @@ from torch import Tensor
 
 from lcwof.data import Images
 from lcwof.data.episodes import Pool
+from lcwof.errors import LcwofError
 from lcwof.randomness import Randomness
 
 _REPLAY, _HELD_OUT, _FEW = 0, 1, 2
 _HELD_OUT_PER_CLASS = 10
+
+
+def hold_out(images: Images, seed: int) -> tuple[Tensor, Tensor]:
+    """Training and held-out indices: a fifth of every class of five or more images."""
+    train, held_out = [], []
+    for number, group in enumerate(images.of_classes(images.classes)):
+        order = group[Randomness.of_episodes(seed, [number])["hold out"].permutation(len(group))[0]]
+        count = len(group) // 5
+        held_out.append(order[:count])
+        train.append(order[count:])
+    if not any(len(part) for part in held_out):
+        raise LcwofError(
+            "fit needs a base class with five images or more: some are held out to choose the epoch and the balance."
+        )
+    return torch.cat(train), torch.cat(held_out)
 
 
 @dataclass(frozen=True)

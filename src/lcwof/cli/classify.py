@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from lcwof.app import FewShotClassifier
-from lcwof.app.classifier import RETAIN
-from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, progress_bar, say
+from lcwof.app.balance import RETAIN
+from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, phase1_progress, progress_bar, say
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import require_writable
 
@@ -46,7 +46,7 @@ def fit(
         classifier.fit(
             folder,
             skip_bad=skip_bad,
-            progress=lambda epoch, f: show(epoch, epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%"),
+            progress=phase1_progress(show, epochs),
         )
     classifier.save(out)
     list_bad(classifier.bad_)

@@ -44,6 +44,11 @@ def list_bad(bad: tuple[str, ...]) -> None:
         errors.print(f"Left out {len(bad)} unreadable files: {', '.join(bad)}", markup=False, soft_wrap=True)
 
 
+def phase1_progress(show: Callable[..., None], epochs: int) -> Callable[[int, dict[str, float]], None]:
+    """What phase 1 reports after an epoch, on a bar."""
+    return lambda epoch, f: show(epoch, epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%")
+
+
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[..., None]]:
     """A bar on stderr; call it with (done, total) and, if you like, a short text."""

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lcwof.cli.console import Json
 from lcwof.config import parse_override
 from lcwof.data.check import CheckReport, check_dataset
 from lcwof.data.datasets import DatasetEntry, dataset_entry, dataset_names, default_root
@@ -24,19 +25,23 @@ Root = Annotated[
 
 
 @app.command("list")
-def list_datasets(root: Root = None) -> None:
+def list_datasets(root: Root = None, json_: Json = False) -> None:
     """Name every data set, what it needs, and whether that is there.
 
     Example: lcwof data list --root ~/data
     """
+    entries = [dataset_entry(name) for name in dataset_names()]
+    found = [_found(entry, default_root(root)) for entry in entries]
+    if json_:
+        rows = zip(entries, found, strict=True)
+        print(json.dumps({e.name: {"about": e.about, "needs": e.needs, "get": e.get, "found": f} for e, f in rows}))
+        return
     table = Table()
     for heading in ("name", "what it is", "needs under --root", "found"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "found"))
-    for name in dataset_names():
-        entry = dataset_entry(name)
+    for entry, there in zip(entries, found, strict=True):
         options = "".join(f" {key}={option.default}" for key, option in entry.options.items())
-        about = f"{entry.about}; options{options}" if options else entry.about
-        table.add_row(name, about, entry.needs, _found(entry, default_root(root)))
+        table.add_row(entry.name, f"{entry.about}; options{options}" if options else entry.about, entry.needs, there)
     Console().print(table)
 
 
@@ -44,7 +49,7 @@ def list_datasets(root: Root = None) -> None:
 def check(
     name: Annotated[str, typer.Argument(help="A data set of `lcwof data list`.")],
     root: Root = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    json_: Json = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="An option of the data set, key=value.", metavar="KEY=VALUE"),
@@ -59,7 +64,7 @@ def check(
     lcwof data check omniglot --root ~/data --set base=100 --json
     """
     report = check_dataset(name, root, **{".".join(path): value for path, value in map(parse_override, set_ or [])})
-    if as_json:
+    if json_:
         print(json.dumps(report.as_dict(), indent=2))
     else:
         _show(report)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lcwof.cli.console import Device, console, progress_bar, say
+from lcwof.cli.console import Device, console, phase1_progress, progress_bar, say
 from lcwof.cli.experiments import tune_recipe
 from lcwof.engine import evaluate_run, pick_device, read_recipe
 from lcwof.learning import base_accuracy, pretrain
@@ -37,12 +37,8 @@ def demo(
         f"novel {', '.join(split.novel)}. So {len(split.novel)}-way episodes."
     )
     with progress_bar("phase 1") as show:
-        model = pretrain(
-            data,
-            start.phase1,
-            pick_device(start.device),
-            lambda epoch, f: show(epoch, start.phase1.epochs, f"held out {f['accuracy']:.1f}%"),
-        )
+        progress = phase1_progress(show, start.phase1.epochs)
+        model = pretrain(data, start.phase1, pick_device(start.device), progress)
     say(f"Base test accuracy after phase 1: {base_accuracy(model, data, split.test):.1f}%")
     model.save(out / "base.safetensors")
     runs = []

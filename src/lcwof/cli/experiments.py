@@ -10,7 +10,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from lcwof.cli.console import Device, Json, RecipeFiles, Settings, SkipBad, console, errors, list_bad, progress_bar, say
+from lcwof.cli.console import (
+    Device,
+    Json,
+    RecipeFiles,
+    Settings,
+    SkipBad,
+    console,
+    errors,
+    list_bad,
+    phase1_progress,
+    progress_bar,
+    say,
+)
 from lcwof.config import to_toml
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.evaluation import Tuning
@@ -66,12 +78,8 @@ def pretrain(
     dataset = recipe.data.load()
     list_bad(dataset.images.bad)
     with progress_bar("phase 1") as show:
-        model = run_phase1(
-            dataset,
-            recipe.phase1,
-            pick_device(recipe.device),
-            lambda epoch, f: show(epoch, recipe.phase1.epochs, f"loss {f['loss']:.3f}, held out {f['accuracy']:.1f}%"),
-        )
+        progress = phase1_progress(show, recipe.phase1.epochs)
+        model = run_phase1(dataset, recipe.phase1, pick_device(recipe.device), progress)
     model.about["test accuracy"] = round(base_accuracy(model, dataset, dataset.split.test), 2)
     model.save(out)
     about = {"file": str(out), **model.about}
