@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.errors import LcwofError
+from lcwof.methods import Base, State, Task
 from lcwof.methods.lcwof import LCwoF
 from lcwof.methods.pn import Prototypes
 from lcwof.models import BaseModel
@@ -113,6 +117,27 @@ def test_a_folder_of_runs_is_found_without_the_unfinished(
         Run.read(tmp_path / "b.partial")
     with pytest.raises(LcwofError, match="holds none"):
         find_runs(empty)
+
+
+def test_out_of_memory_goes_on_with_fewer_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
+    learn = Prototypes.learn
+
+    def small(self: Prototypes, base: Base, fitted: Any, task: Task) -> Iterator[State]:
+        if len(task.support) > 1:
+            raise torch.OutOfMemoryError
+        yield from learn(self, base, fitted, task)
+
+    monkeypatch.setattr(Prototypes, "learn", small)
+    said: list[str] = []
+    run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "small", notice=said.append)
+    assert run.rows == whole.rows
+    assert said == [
+        "Out of memory with 4 episodes at once: going on with 2.",
+        "Out of memory with 2 episodes at once: going on with 1.",
+    ]
 
 
 def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

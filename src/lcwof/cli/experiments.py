@@ -223,7 +223,7 @@ def evaluate(
     folder = out or Path("runs") / f"{recipe.data.name}-{recipe.kind().name}-{e.way}w{e.shot}s-seed{e.seed}"
     base, dataset = recipe.load_model(), recipe.data.load()
     with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
-        run = evaluate_run(recipe, base, dataset, folder, overwrite=overwrite, progress=show)
+        run = evaluate_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
     if json_:
         print(json.dumps(as_json([run])[0]))
     else:

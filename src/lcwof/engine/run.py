@@ -23,7 +23,7 @@ from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.errors import LcwofError
-from lcwof.evaluation import MEASURES, Measured, chunks, mean_and_interval, prepare, run_episodes
+from lcwof.evaluation import MEASURES, Measured, mean_and_interval, prepare, run_episodes
 from lcwof.methods import Method
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import write_aside
@@ -77,8 +77,12 @@ def evaluate_run(
     out: Path,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left."""
+    """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left.
+
+    Running out of memory halves the number of episodes at once; nothing finished is lost.
+    """
     model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
     e = recipe.evaluate
@@ -90,10 +94,20 @@ def evaluate_run(
     if todo:
         base, fitted = prepare(method, model, data)
         moments = _moments(method, e.curves)
-        for numbers in chunks(todo, recipe.at_once or learners_at_once(method, model)):
-            along = list(run_episodes(method, base, fitted, source, numbers, moments))
+        at_once = recipe.at_once or learners_at_once(method, model)
+        while todo:
+            numbers = todo[:at_once]
+            try:
+                along = list(run_episodes(method, base, fitted, source, numbers, moments))
+            except torch.OutOfMemoryError:
+                if len(numbers) == 1:
+                    raise
+                at_once = len(numbers) // 2
+                notice(f"Out of memory with {len(numbers)} episodes at once: going on with {at_once}.")
+                continue
             folder.add(numbers, along, keep_curves=e.curves > 0)
             progress(len(folder.done), total)
+            todo = todo[len(numbers) :]
     return folder.finish()
 
 
