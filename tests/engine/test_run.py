@@ -88,21 +88,27 @@ def test_a_run_begun_with_other_settings_is_not_mixed(
 
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop)
+    other = {"method.novel_bias": 0.5}
     with pytest.raises(LcwofError, match="begun with other settings"):
-        evaluate_run(recipe(episodes=10), strokes_model, strokes, tmp_path / "r")
-    run = evaluate_run(recipe(episodes=10), strokes_model, strokes, tmp_path / "r", overwrite=True)
-    assert len(run.rows) == 10
+        evaluate_run(recipe(**other), strokes_model, strokes, tmp_path / "r")
+    run = evaluate_run(recipe(**other), strokes_model, strokes, tmp_path / "r", overwrite=True)
+    assert len(run.rows) == 9
 
 
-def test_a_run_goes_on_with_another_number_at_once(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("episodes", "at_once"), [(9, 1), (3, 4), (12, 5)])
+def test_a_run_goes_on_with_another_number_of_episodes_in_all_or_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, episodes: int, at_once: int
+) -> None:
+    whole = evaluate_run(recipe(episodes=12), strokes_model, strokes, tmp_path / "whole")
+
     def stop(done: int, total: int) -> None:
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop)
-    smaller = dataclasses.replace(recipe(), at_once=1)
-    assert len(evaluate_run(smaller, strokes_model, strokes, tmp_path / "r").rows) == 9
+    changed = dataclasses.replace(recipe(episodes=episodes), at_once=at_once)
+    assert evaluate_run(changed, strokes_model, strokes, tmp_path / "r").rows == whole.rows[:episodes]
 
 
 def test_a_folder_of_runs_is_found_without_the_unfinished(

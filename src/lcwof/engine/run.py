@@ -203,8 +203,9 @@ class _Folder:
         self._describe()
 
     def finish(self) -> Run:
+        asked = self.about["recipe"]["evaluate"]["episodes"]
         for name in ("rows", "curves"):  # in episode order, whatever order they finished in
-            lines = _lines(self.partial / f"{name}.jsonl")
+            lines = [row for row in _lines(self.partial / f"{name}.jsonl") if row["episode"] < asked]
             self._rewrite(name, sorted(lines, key=lambda row: row["episode"]))
         self._describe()
         if self.final.exists():
@@ -235,9 +236,10 @@ class _Folder:
 
 
 def _what_decides(about: dict[str, Any]) -> dict[str, Any]:
-    """The part of a run's description that its numbers depend on: not the machine, not how many ran at once."""
+    """What the numbers of an episode depend on: not the machine, not how many episodes there are or ran at once."""
     recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "model")}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
+    recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k != "episodes"}
     return {"recipe": recipe, "model": about["model"], "data": about["data"]}
 
 
