@@ -108,6 +108,10 @@ def test_class_names_with_brackets_are_printed_as_they_are(tmp_path: Path) -> No
     model = tmp_path / "m.safetensors"
     lcwof("fit", old, "-o", model, "--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 1)
     assert "[b] odd" in lcwof("info", model)
+    for extra in sorted((old / "char2").iterdir())[3:]:
+        extra.unlink()
+    said = lcwof("fit", old, "-o", model, "--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 1)
+    assert "none could be held out of: char2." in said
     assert "[b] odd" in lcwof("predict", model, old / "[b] odd")
 
 
@@ -119,6 +123,11 @@ def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
     assert status == 2 and "broken.png" in said and "--skip-bad" in said
     status, said = shell(*words, "--epochs", 1, "--skip-bad")
     assert status == 0 and "broken.png" in said
+    predict = ["predict", tmp_path / "m.safetensors", old / "char1"]
+    status, said = shell(*predict)
+    assert status == 2 and "broken.png cannot be read as an image" in said and "0x" not in said
+    status, said = shell(*predict, "--skip-bad")
+    assert status == 0 and "broken.png" in said and "9.png" in said
 
 
 def shell(*words: object) -> tuple[int, str]:

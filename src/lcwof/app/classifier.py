@@ -116,6 +116,8 @@ class FewShotClassifier(BaseEstimator):
         self.memory_ = Memory.of_base(images, train, held_out, self.memory, self.seed)
         self.groups_: list[tuple[str, ...]] = [images.classes]
         self.bad_ = images.bad
+        counts = torch.bincount(images.labels, minlength=len(images.classes)).tolist()
+        self.few_ = tuple(name for name, n in zip(images.classes, counts, strict=True) if n < 5)
         self._chain: Learners | None = None
         self._now: Learners | None = None
         return self
@@ -253,7 +255,7 @@ class FewShotClassifier(BaseEstimator):
         self.accuracy_ = float(self.base_.about["select accuracy"])
         self.groups_ = [tuple(group) for group in about["groups"]]
         self.memory_ = Memory.from_tensors(tensors, about["memory"])
-        self.bad_ = ()
+        self.bad_, self.few_ = (), ()
         self._chain, self._now = (_unpack(tensors, name, self.base_) for name in ("chain", "now"))
         return self
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from lcwof.app import FewShotClassifier
 from lcwof.app.balance import RETAIN
 from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, phase1_progress, progress_bar, say
+from lcwof.data.sources import is_image
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import require_writable
 
@@ -56,6 +57,8 @@ def fit(
         say(
             f"{len(classifier.classes_)} classes, {classifier.accuracy_:.1f}% right on held-out images. Saved to {out}."
         )
+        if classifier.few_:
+            say(f"With under five images none could be held out of: {', '.join(classifier.few_)}.")
 
 
 def learn(
@@ -94,8 +97,9 @@ def learn(
         print(json.dumps({"file": str(out or model), **asdict(learned)}))
     else:
         say(
-            f"Learned {', '.join(learned.classes)}. Held-out images of the first classes: {learned.base_before:.1f}% "
-            f"right among themselves, {learned.base_after:.1f}% among all {len(classifier.classes_)} classes. "
+            f"Learned {', '.join(learned.classes)}. Held-out images of the first classes, in several augmented views: "
+            f"{learned.base_before:.1f}% right among themselves, {learned.base_after:.1f}% among all "
+            f"{len(classifier.classes_)} classes. "
             f"Saved to {out or model}."
         )
         if not learned.reached:
@@ -109,6 +113,7 @@ def predict(
     model: ModelFile,
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     device: Device = None,
+    skip_bad: SkipBad = False,
     json_: Json = False,
 ) -> None:
     """Say which class each image shows, how sure the classifier is, and whether the class was learned later.
@@ -117,13 +122,17 @@ def predict(
     """
     classifier = FewShotClassifier.load(model, device or "auto")
     files = [file for path in images for file in _files(path)]
+    if skip_bad:
+        bad = tuple(str(file) for file in files if not is_image(file))
+        list_bad(bad)
+        files = [file for file in files if str(file) not in bad]
     found = classifier.predict(files)
     if json_:
         print(json.dumps([{"image": str(f), **p._asdict()} for f, p in zip(files, found, strict=True)]))
         return
     table = Table()
     for heading in ("image", "class", "probability", "learned"):
-        table.add_column(heading, justify="right" if heading == "probability" else "left")
+        table.add_column(heading, justify="right" if heading == "probability" else "left", overflow="fold")
     for file, p in zip(files, found, strict=True):
         table.add_row(escape(str(file)), escape(p.label), f"{p.probability:.3f}", "later" if p.is_new else "at first")
     console.print(table)

@@ -41,7 +41,7 @@ def say(text: str) -> None:
 def list_bad(bad: tuple[str, ...]) -> None:
     """Name the files that --skip-bad left out (on stderr, so that --json stays JSON)."""
     if bad:
-        errors.print(f"Left out {len(bad)} unreadable files: {', '.join(bad)}", markup=False, soft_wrap=True)
+        errors.print(f"Left out as unreadable ({len(bad)}): {', '.join(bad)}", markup=False, soft_wrap=True)
 
 
 def phase1_progress(show: Callable[..., None], epochs: int) -> Callable[[int, dict[str, float]], None]:

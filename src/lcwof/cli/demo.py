@@ -25,7 +25,7 @@ def demo(
 ) -> None:
     """Learn six digits, then two more from 1 or 5 examples each, by LCwoF and three baselines; report the outcome.
 
-    Every method's settings are chosen on two further digits, never on the test digits.
+    Every method's settings are chosen on two further digits, never on the test digits. Starts afresh each time.
 
     Example: lcwof demo
     """

@@ -222,8 +222,12 @@ def evaluate(
     e = recipe.evaluate
     folder = out or Path("runs") / f"{recipe.data.name}-{recipe.kind().name}-{e.way}w{e.shot}s-seed{e.seed}"
     base, dataset = recipe.load_model(), recipe.data.load()
-    with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
-        run = evaluate_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
+    try:
+        with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
+            run = evaluate_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
+    except KeyboardInterrupt:
+        errors.print(f"Interrupted. Finished episodes are kept in {folder}.partial; the same command goes on.")
+        raise typer.Exit(130) from None
     if json_:
         print(json.dumps(as_json([run])[0]))
     else:

@@ -39,7 +39,7 @@ _ABANDONED = 24 * 3600  # seconds after which an unfinished build is taken to ha
 Decode = Callable[[int], np.ndarray]  # position -> (C, S, S) uint8
 
 # What the image library raises for files that are broken, truncated or no images at all.
-_BROKEN = (
+BROKEN = (
     OSError,
     SyntaxError,
     ValueError,
@@ -69,7 +69,7 @@ def decode_blocks(decode: Decode, count: int) -> Iterator[list[np.ndarray | None
     def attempt(position: int) -> np.ndarray | None:
         try:
             return decode(position)
-        except _BROKEN as error:
+        except BROKEN as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk failed, not the picture
             return None

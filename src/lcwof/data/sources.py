@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from lcwof.data.arrays import to_uint8
-from lcwof.data.cache import Job, cache_key, decode_cached, decode_now
+from lcwof.data.cache import BROKEN, Job, cache_key, decode_cached, decode_now
 from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 
@@ -89,11 +89,20 @@ def read_images(items: Iterable[str | Path | Image.Image | np.ndarray], *, size:
                 raise LcwofError(f"{path} does not exist or is not a file; give the path of an image.")
             try:
                 decoded.append(_decode(path.read_bytes(), size, channels))
-            except Exception as error:
-                raise LcwofError(f"{path} cannot be read as an image ({error}).") from error
+            except BROKEN as error:
+                raise LcwofError(f"{path} cannot be read as an image: broken, truncated or another format.") from error
     if not decoded:
         return torch.zeros(0, channels, size, size, dtype=torch.uint8)
     return torch.from_numpy(np.stack(decoded))
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file can be decoded."""
+    try:
+        _decode(path.read_bytes(), 8, 3)
+    except BROKEN:
+        return False
+    return True
 
 
 def _list(paths: Sequence[Path]) -> _Listing:
