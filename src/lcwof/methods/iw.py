@@ -35,7 +35,7 @@ class Imprinting(Method):
     on validation is added to the novel cosines."""
 
     Config = ImprintingConfig
-    grid = MappingProxyType({"novel_bias": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4)})
+    grid = MappingProxyType({"novel_bias": (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4)})
     config: ImprintingConfig
 
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
