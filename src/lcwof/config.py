@@ -24,6 +24,7 @@ LEAST = {
     "drop_ramp": 1,
     "episodes": 1,
     "epochs": 0,
+    "judge_every": 1,
     "queries": 1,
     "replay_per_class": 1,
 }

@@ -15,6 +15,7 @@ from torch import Tensor
 
 _MULTIPLIERS = (-4658895280553007687, -7723592293110705685)  # 0xbf58476d1ce4e5b9, 0x94d049bb133111eb
 _GOLDEN = -7046029254386353131  # 0x9e3779b97f4a7c15, the increment of splitmix64
+_NEXT = -2960836687051489635  # an odd number of its own, so that substreams are not shifted copies of their stream
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -33,6 +34,24 @@ def _number(name: object) -> int:
     """A signed 64-bit integer for any name, the same on every machine."""
     digest = hashlib.blake2b(repr(name).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+def uniform(keys: Tensor, shape: Sequence[int]) -> Tensor:
+    """Numbers in [0, 1) of shape (len(keys), *shape), each a hash of its stream's key and its own position.
+
+    Nothing here but tensor arithmetic, so that a compiled network draws its numbers where it uses them.
+    """
+    counter = (
+        torch.arange(prod(shape), device=keys.device) ^ 0
+    ) * _GOLDEN  # ^ 0: the compiler would overflow folding this
+    bits = _shift(_mix(keys[:, None] + counter), 40)
+    return (bits.to(torch.float32) * 2.0**-24).view(len(keys), *shape)
+
+
+def substream(keys: Tensor, number: int) -> Tensor:
+    """Keys of the numbered stream below each stream."""
+    offset = (number * _NEXT + (1 << 63)) % (1 << 64) - (1 << 63)  # a 64-bit integer, as overflow would leave it
+    return _mix(_mix(keys + offset))
 
 
 class Randomness:
@@ -67,19 +86,11 @@ class Randomness:
 
     def uniform(self, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1) of shape (E, *shape)."""
-        counter = torch.arange(prod(shape), device=self.keys.device) * _GOLDEN
-        bits = _shift(_mix(self.keys[:, None] + counter), 40)
-        return (bits.to(torch.float32) * 2.0**-24).view(len(self), *shape)
+        return uniform(self.keys, shape)
 
-    def spread(self, n: int) -> Randomness:
-        """n streams for each of the E, one an image: E * n in all, learner by learner."""
-        numbers = torch.arange(n, device=self.keys.device) * _GOLDEN
-        keys = _mix(self.keys[:, None] + numbers).flatten()
-        return Randomness(keys, tuple(e for e in self.episodes for _ in range(n)))
-
-    def slice(self, start: int, stop: int) -> Randomness:
-        """Streams start to stop."""
-        return Randomness(self.keys[start:stop], self.episodes[start:stop])
+    def spread(self, n: int) -> Tensor:
+        """Keys of n streams for each of the E, one an image: (E * n,), learner by learner."""
+        return _mix(self.keys[:, None] + torch.arange(n, device=self.keys.device) * _GOLDEN).flatten()
 
     def permutation(self, n: int) -> Tensor:
         """One random order of 0..n-1 a learner, shape (E, n)."""

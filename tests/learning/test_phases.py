@@ -25,7 +25,7 @@ def setup(data: Dataset, model: BaseModel, learners: int = 2, shot: int = 1) -> 
     base_labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[base_labels == i] for i in range(len(data.split.base))])
     inputs = Inputs(model, data.images, data.augment, 1)
-    return inputs, Learners.start(model, 1, 2, draws), episodes.support.flatten(1), labels, pool, draws
+    return inputs, Learners.start(inputs, 2, draws), episodes.support.flatten(1), labels, pool, draws
 
 
 def exhaust(steps: object) -> int:
@@ -44,9 +44,9 @@ def test_phase_2_leaves_base_head_trunk_and_bn_statistics_bit_identical(
     assert torch.equal(digits_model.head, head)
     for name, value in digits_model.backbone.state_dict().items():
         assert torch.equal(value, before[name]), name
-    moved = max(float((learners.tail[n] - learners.anchor[n]).abs().max()) for n in learners.tail)
+    moved = max(float((learners.tail[n] - learners.structure.anchor[n]).abs().max()) for n in learners.tail)
     assert moved > 0
-    fresh = Learners.start(digits_model, 1, 2, draws)
+    fresh = Learners.start(inputs, 2, draws)
     assert not torch.equal(learners.novel_head, fresh.novel_head)
 
 
@@ -66,7 +66,7 @@ def test_phase_2_trains_by_base_normalized_cross_entropy(digits: Dataset, digits
     base = len(digits_model.head)
     tail = {name: leaves[name] for name in start.tail}
     loss = base_normalized_cross_entropy(joint[..., :base], joint[..., base:], labels - base)
-    total = (loss + 3.0 * weight_constraint(tail, start.anchor)).sum()
+    total = (loss + 3.0 * weight_constraint(tail, start.structure.anchor)).sum()
     gradients = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
     torch.testing.assert_close(learners.novel_head, start.novel_head - 0.5 * gradients["novel_head"])
     for name in start.tail:
@@ -80,7 +80,7 @@ def test_weight_constraint_pulls_exactly_to_theta_1(digits: Dataset, digits_mode
     how = Phase2(epochs=60, loss_weight=0.0, weight_decay=0.0, momentum=0.0, lr_tail=0.01)
     exhaust(learn_novel(learners, inputs, support, labels, how, 20.0, draws))
     for name, weight in learners.tail.items():
-        torch.testing.assert_close(weight, learners.anchor[name].expand_as(weight), atol=1e-6, rtol=0)
+        torch.testing.assert_close(weight, learners.structure.anchor[name].expand_as(weight), atol=1e-6, rtol=0)
 
 
 def test_a_stronger_constraint_stays_closer(digits: Dataset, digits_model: BaseModel) -> None:
@@ -88,7 +88,7 @@ def test_a_stronger_constraint_stays_closer(digits: Dataset, digits_model: BaseM
     for lam in (0.0, 10.0, 500.0):
         inputs, learners, support, labels, _, draws = setup(digits, digits_model)
         exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=20), lam, draws))
-        moved.append(sum(float((w - learners.anchor[n]).square().sum()) for n, w in learners.tail.items()))
+        moved.append(sum(float((w - learners.structure.anchor[n]).square().sum()) for n, w in learners.tail.items()))
     assert moved[0] > moved[1] > moved[2] > 0
 
 
@@ -163,7 +163,7 @@ def test_drop_layers_are_on_and_depend_on_the_learner_alone(digits: Dataset) -> 
         draws = Randomness.of_episodes(0, numbers)
         support = EpisodeSource.of(digits, "novel", 2, 1).draw(numbers).support.flatten(1)
         labels = (torch.arange(2) + 6).expand(len(numbers), -1)
-        learners = Learners.start(model, 1, 2, draws)
+        learners = Learners.start(inputs, 2, draws)
         exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2, batch=1), 1.0, draws))
         return learners.weights()
 
@@ -180,4 +180,4 @@ def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model
     """lr x 2 lambda = 10 is beyond the stability limit of momentum SGD, as in the authors' 5-shot setting."""
     inputs, learners, support, labels, _, draws = setup(digits, digits_model)
     exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=150), 5e3, draws))
-    assert max(float((w - learners.anchor[n]).norm()) for n, w in learners.tail.items()) < 10
+    assert max(float((w - learners.structure.anchor[n]).norm()) for n, w in learners.tail.items()) < 10

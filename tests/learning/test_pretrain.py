@@ -1,4 +1,6 @@
 import dataclasses
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, base_accuracy, pretrain
-from lcwof.learning.pretrain import cutmix
+from lcwof.learning.pretrain import Training, cutmix
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")
 CPU = torch.device("cpu")
@@ -54,3 +56,29 @@ def test_cutmix_mixes_targets_by_the_pasted_area() -> None:
 def test_a_diverging_phase_1_says_so(digits: Dataset) -> None:
     with pytest.raises(LcwofError, match="phase 1, epoch 1: the loss is not a number"):
         pretrain(digits, dataclasses.replace(QUICK, lr=float("nan")), CPU)
+
+
+def test_an_interrupted_phase_1_ends_as_an_uninterrupted_one(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["lcwof.learning.pretrain"], "_SAVE_EVERY", 0.0)
+    how = dataclasses.replace(QUICK, backbone="conv4", epochs=4, cutmix=0.5, average=0.9)
+    file = tmp_path / "base.partial"
+
+    def stop(epoch: int, figures: dict[str, float]) -> None:
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(digits, how, CPU, stop, file)
+    epochs: list[int] = []
+    resumed = pretrain(digits, how, CPU, lambda epoch, figures: epochs.append(epoch), file)
+    assert epochs == [3, 4] and not file.exists()
+    whole = pretrain(digits, how, CPU)
+    assert torch.equal(resumed.head, whole.head) and resumed.about == whole.about
+
+
+def test_phase_1_in_progress_is_not_resumed_with_other_settings(digits: Dataset, tmp_path: Path) -> None:
+    Training(digits, QUICK, CPU).save(tmp_path / "file")
+    with pytest.raises(LcwofError, match="begun with other settings"):
+        pretrain(digits, dataclasses.replace(QUICK, lr=0.01), CPU, unfinished=tmp_path / "file")

@@ -35,7 +35,7 @@ def test_stacked_weights_act_as_separate_networks(name: str) -> None:
     x = torch.randn(3, 2, *SHAPE)
     together = functional_call(tail, stacked, (x,))
     for e, learner in enumerate(learners):
-        torch.testing.assert_close(together[e], functional_call(tail, learner, (x[e],)), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(together[e], functional_call(tail, learner, (x[e],)), atol=1e-3, rtol=1e-3)
 
 
 def test_the_papers_resnet12() -> None:

@@ -15,14 +15,16 @@ from torch import Tensor
 
 from lcwof.app.balance import RETAIN, Balance, held_out_views, paced
 from lcwof.app.memory import Memory, hold_out
+from lcwof.compute import Compute
 from lcwof.data import Augment, Dataset, Images, Split, read_folders, read_images
 from lcwof.data.datasets import DRAWINGS, normalisation
 from lcwof.engine.recipe import pick_device
 from lcwof.errors import LcwofError
 from lcwof.evaluation.metrics import accuracy
-from lcwof.learning import Inputs, Learners, Phase1, calibrate, learn_novel, pretrain
+from lcwof.learning import Inputs, Learners, Phase1, Tail, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
+from lcwof.models.layers import one_layout
 from lcwof.randomness import Randomness
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -148,7 +150,7 @@ class FewShotClassifier(BaseEstimator):
         memory = self.memory_.with_examples(new)
         inputs = Inputs(self.base_, memory.images, self._augment(), method.adapt)
         way = len(new.classes)
-        chain = self._chain.grown(way, draws) if self._chain else Learners.start(self.base_, method.adapt, way, draws)
+        chain = self._chain.grown(way, draws) if self._chain else Learners.start(inputs, way, draws)
         fresh, fresh_labels = memory.few(after=len(known))
         lam = method.constraint(max(1, round(len(fresh) / way)))
         device = inputs.device
@@ -317,6 +319,6 @@ def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners 
     found = {k[len(name) + 1 :]: v[None].to(base.head.device) for k, v in tensors.items() if k.startswith(f"{name}.")}
     if not found:
         return None
-    chain = base.backbone.tail(1)
-    anchor = {key: weight.detach() for key, weight in chain.named_parameters()}
-    return Learners(chain, anchor, {key: found[key] for key in anchor}, found["base_head"], found["novel_head"])
+    tail = Tail(base, 1, Compute(base.head.device))
+    weights = {key: one_layout(found[key]) for key in tail.anchor}
+    return Learners(tail, weights, found["base_head"], found["novel_head"])

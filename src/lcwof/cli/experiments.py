@@ -56,7 +56,8 @@ def pretrain(
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
-    """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training.
+    """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training. Interrupted, it
+    resumes from OUT.partial, which is saved about once a minute.
 
     Examples:
 
@@ -79,7 +80,13 @@ def pretrain(
     list_bad(dataset.images.bad)
     with progress_bar("phase 1") as show:
         progress = phase1_progress(show, recipe.phase1.epochs)
-        model = run_phase1(dataset, recipe.phase1, pick_device(recipe.device), progress)
+        unfinished = out.with_name(out.name + ".partial")
+        try:
+            model = run_phase1(dataset, recipe.phase1, pick_device(recipe.device), progress, unfinished)
+        except KeyboardInterrupt:
+            kept = f"What was done is kept in {unfinished}; the same command goes on." if unfinished.exists() else ""
+            errors.print(f"Interrupted. {kept}")
+            raise typer.Exit(130) from None
     model.about["test accuracy"] = round(base_accuracy(model, dataset, dataset.split.test), 2)
     model.save(out)
     about = {"file": str(out), **model.about}

@@ -57,9 +57,15 @@ def augment_batch(pixels: Tensor, numbers: Tensor, how: Augment, size: int) -> T
     return images
 
 
-def plain_batch(pixels: Tensor, size: int) -> Tensor:
-    """The test transform: resize to 92/84 of the input side, keep the centre. Float images in [0, 1]."""
+def plain_batch(pixels: Tensor, size: int, view: int | None = None) -> Tensor:
+    """The test transform: resize to 92/84 of the input side, keep the centre. Float images in [0, 1].
+
+    With a view, the whole image at that side instead: a network trained on random crops sees things larger than they
+    are, and may read test images better when these are enlarged too (Touvron et al. 2019).
+    """
     images = pixels.float() / 255
+    if view:
+        return _resize(images, view)
     if size < 64:  # drawings fill their frame: cropping would cut strokes off
         return images if images.shape[-1] == size else _resize(images, size)
     return _centre(_resize(images, round(size * 92 / 84)), size)

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lcwof.compute import Compute
 from lcwof.data.episodes import Episodes, EpisodeSource, Pool
 from lcwof.data.images import Dataset
 from lcwof.evaluation.metrics import measures
 from lcwof.learning import Inputs
+from lcwof.learning.inputs import even
 from lcwof.methods import Base, Method, State, Task
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -31,12 +33,12 @@ class Measured:
     values: Tensor  # (E, len(MEASURES))
 
 
-def prepare(method: Method, model: BaseModel, data: Dataset) -> tuple[Base, Any]:
+def prepare(method: Method, model: BaseModel, data: Dataset, compute: Compute | None = None) -> tuple[Base, Any]:
     """What a method works with on a data set: inputs cut where the method starts to adapt, and its base fit."""
     model.require_classes(data.split.base)
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
-    base = Base(model, Inputs(model, data.images, data.augment, method.adapt), pool)
+    base = Base(model, Inputs(model, data.images, data.augment, method.adapt, compute), pool)
     return base, method.fit_base(base)
 
 
@@ -69,15 +71,22 @@ def run_episodes(
 
 @torch.no_grad()
 def _measure(method: Method, state: State, base: Base, episodes: Episodes) -> Measured:
-    def judge(queries: Tensor) -> tuple[Tensor, Tensor]:
-        learners, classes, each = queries.shape
-        flat = queries.flatten(1)
-        labels = torch.arange(classes, device=base.inputs.device).repeat_interleave(each).expand(learners, -1)
-        step = max(1, _QUERY_CHUNK.get(base.inputs.device.type, 2048) // learners)
-        parts = [method.logits(state, base.inputs.plain(part)) for part in flat.split(step, dim=1)]
-        return torch.cat(parts, dim=1), labels
-
-    novel = judge(episodes.novel_queries)
-    old = judge(episodes.base_queries)
-    values = measures(*novel, *old, base=episodes.base_queries.shape[1])
+    novel, old = episodes.novel_queries, episodes.base_queries
+    queries = torch.cat([novel.flatten(1), old.flatten(1)], dim=1)
+    learners, total = queries.shape
+    step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 2048) // learners))
+    parts = []
+    for part in queries.split(step, dim=1):
+        full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`
+        parts.append(method.logits(state, base.inputs.plain(full))[:, : part.shape[1]])
+    logits = torch.cat(parts, dim=1)
+    cut = novel.shape[1] * novel.shape[2]
+    answers = [_labels(each).to(logits.device) for each in (novel, old)]
+    values = measures(logits[:, :cut], answers[0], logits[:, cut:], answers[1], base=old.shape[1])
     return Measured(state.phase, state.epoch, values.cpu())
+
+
+def _labels(queries: Tensor) -> Tensor:
+    """Positions of classes for queries (E, C, Q), as (E, C * Q)."""
+    learners, classes, each = queries.shape
+    return torch.arange(classes).repeat_interleave(each).expand(learners, -1)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
+from lcwof.compute import Compute
 from lcwof.data.augment import NUMBERS, Augment, augment_batch, plain_batch
 from lcwof.data.images import Images
 from lcwof.errors import LcwofError
+from lcwof.learning.tail import Tail, keyed_noise
 from lcwof.models import BaseModel
-from lcwof.models.layers import Noise
+from lcwof.models.layers import channels_last
 from lcwof.randomness import Randomness
 
 _CUDA_CHUNK = 2048  # images through the trunk at once
 _CPU_PIXELS = 30_000  # the same on a processor, in pixels: larger maps leave its cache and are paged in anew each time
-
-
-def keyed_noise(draws: Randomness) -> Noise:
-    """Noise for drop layers from keyed streams; each layer that asks gets numbers of its own."""
-    calls = 0
-
-    def uniform(shape: torch.Size) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return draws[calls].uniform(*shape[1:])
-
-    return Noise(uniform)
+# Between two convolutions the trunk is a chain of cheap operations: rather do one twice than write maps out in between.
+_FUSE_MORE = {"realize_reads_threshold": 64, "realize_opcount_threshold": 256}
 
 
 class Inputs:
@@ -34,21 +28,31 @@ class Inputs:
     Augmented images also meet the trunk's dropout, which the authors leave on in all phases.
     """
 
-    def __init__(self, model: BaseModel, images: Images, augment: Augment, adapt: int) -> None:
+    def __init__(
+        self, model: BaseModel, images: Images, augment: Augment, adapt: int, compute: Compute | None = None
+    ) -> None:
         found = tuple(images.pixels.shape[1:2])
         if found != model.shape[:1]:
             raise LcwofError(
                 f"the model expects {model.shape[0]} channels or features, the data have {found[0]}: "
                 "use the data set (or --channels) it was trained on."
             )
-        self.model, self.augment, self.adapt = model.frozen(), augment, adapt
         self.device = model.head.device
+        self.compute = compute or Compute(self.device)
+        self.model, self.augment, self.adapt = model.frozen(), augment, adapt
+        self.tail = Tail(model, adapt, self.compute)
         self.pixels = images.pixels.to(self.device)
         self.size = model.shape[-1]
-        self.trunk = model.backbone.trunk(adapt)
+        self.trunk = copy.deepcopy(model.backbone.trunk(adapt))
+        for weight in self.trunk.parameters():
+            if weight.dim() > 1:
+                weight.data = (
+                    channels_last(weight.to(self.compute.dtype)) if weight.dim() == 4 else weight.to(self.compute.dtype)
+                )
         cpu = self.device.type == "cpu" and not images.is_features
         self.chunk = max(8, _CPU_PIXELS // self.size**2) if cpu else _CUDA_CHUNK
         self.augments = not (images.is_features or augment.is_none)
+        self._augmented = self.compute.jit(self._augment_and_run, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((len(images),), -1)  # where in _maps an image's map lies
 
@@ -59,15 +63,18 @@ class Inputs:
             return self.plain(index)
         draws = draws.to(self.device)
         numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
-        drops = draws["drop"].spread(index.shape[1])
+        keys = draws["drop"].spread(index.shape[1])
         flat = index.to(self.device).flatten()
-        chunk = self.chunk
-        parts = []
-        for at in range(0, len(flat), chunk):
-            pixels = self.pixels[flat[at : at + chunk]]
-            images = augment_batch(pixels, numbers[at : at + chunk], self.augment, self.size)
-            parts.append(self._run(images, keyed_noise(drops.slice(at, at + chunk))))
+        step = even(len(flat), self.chunk)
+        parts = [
+            self._augmented(*_any_number(self.pixels[flat[part]], numbers[part], keys[part]))
+            for part in (slice(at, at + step) for at in range(0, len(flat), step))
+        ]
         return torch.cat(parts).unflatten(0, index.shape)
+
+    def _augment_and_run(self, pixels: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+        images = augment_batch(pixels, numbers, self.augment, self.size)
+        return self.trunk(self._to_network(images), keyed_noise(keys))
 
     @torch.no_grad()
     def plain(self, index: Tensor) -> Tensor:
@@ -84,8 +91,27 @@ class Inputs:
         self._row[missing] = torch.arange(len(missing)) + (len(known[0]) if known else 0)
         for part in missing.split(self.chunk):
             pixels = self.pixels[part.to(self.device)]
-            known.append(self._run(pixels if pixels.dim() == 2 else plain_batch(pixels, self.size)))
+            inputs = pixels if pixels.dim() == 2 else plain_batch(pixels, self.size, self.model.view)
+            known.append(self.trunk(self._to_network(inputs)))
         self._maps = torch.cat(known)
 
-    def _run(self, inputs: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.trunk(self.model.normalise(inputs), noise)
+    def _to_network(self, inputs: Tensor) -> Tensor:
+        inputs = self.model.normalise(inputs).to(self.compute.dtype)
+        return channels_last(inputs) if inputs.dim() == 4 else inputs
+
+
+def _any_number(*batch: Tensor) -> tuple[Tensor, ...]:
+    """Tell the compiler that the number of images is not fixed, so that it compiles once for all."""
+    for tensor in batch:
+        torch._dynamo.maybe_mark_dynamic(tensor, 0)
+    return batch
+
+
+def even(total: int, most: int) -> int:
+    """A size of at most `most` that cuts `total` into nearly equal parts, or exactly equal ones where a few fewer do.
+
+    >>> even(6900, 2048)
+    1725
+    """
+    parts = -(-total // most)
+    return -(-total // parts)

@@ -4,48 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from lcwof.errors import LcwofError
-from lcwof.learning.inputs import Inputs, keyed_noise
+from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
 from lcwof.learning.sgd import SGD
-from lcwof.models import BaseModel, Chain
-from lcwof.models.layers import Noise
+from lcwof.learning.tail import Tail, stack
+from lcwof.models.layers import one_layout
 from lcwof.randomness import Randomness
+
+_LOOK_EVERY = 10  # epochs between two looks at the losses: looking makes a GPU wait
 
 
 @dataclass
 class Learners:
     """The state of E learners. Joint logits are the base head's, then the novel head's."""
 
-    chain: Chain  # the tail's structure and its shared BN statistics
-    anchor: dict[str, Tensor]  # theta_1: the tail after phase 1
+    structure: Tail
     tail: dict[str, Tensor]  # (E, ...) each
     base_head: Tensor  # (E, C_B, D): the classes known before
     novel_head: Tensor  # (E, C_N, D): the classes being learned
 
     @classmethod
-    def start(cls, model: BaseModel, adapt: int, way: int, draws: Randomness) -> Learners:
+    def start(cls, inputs: Inputs, way: int, draws: Randomness) -> Learners:
         """E copies of the base model, each with a fresh head for `way` novel classes."""
-        chain = model.frozen().backbone.tail(adapt)
-        anchor = {name: weight.detach() for name, weight in chain.named_parameters()}
-        tail = {name: stack(weight, len(draws)) for name, weight in anchor.items()}
-        head = stack(model.head, len(draws))
-        return cls(chain, anchor, tail, head, fresh_head(way, head, draws))
+        head = stack(inputs.model.head, len(draws))
+        return cls(inputs.tail, inputs.tail.copies(len(draws)), head, fresh_head(way, head, draws))
 
     def grown(self, way: int, draws: Randomness) -> Learners:
         """The same learners before their next classes: what was novel is known now, and a fresh head awaits."""
         tail = {name: weight.clone() for name, weight in self.tail.items()}
         known = torch.cat([self.base_head, self.novel_head], dim=1)
-        return Learners(self.chain, self.anchor, tail, known, fresh_head(way, known, draws))
+        return Learners(self.structure, tail, known, fresh_head(way, known, draws))
 
     def copy(self) -> Learners:
         tail = {name: weight.clone() for name, weight in self.tail.items()}
-        return Learners(self.chain, self.anchor, tail, self.base_head.clone(), self.novel_head.clone())
+        return Learners(self.structure, tail, self.base_head.clone(), self.novel_head.clone())
 
     def weights(self) -> dict[str, Tensor]:
         """All adaptive tensors under one roof, as the optimiser sees them (the same tensors, not copies)."""
@@ -55,9 +53,8 @@ class Learners:
         """Joint logits: maps (E, B, ...) -> (E, B, C_B + C_N)."""
         return self.joint(self.weights(), maps)
 
-    def joint(self, weights: dict[str, Tensor], maps: Tensor, noise: Noise | None = None) -> Tensor:
-        tail = {name: weights[name] for name in self.tail}
-        embedded = functional_call(self.chain, tail, (maps, noise)) if tail else maps
+    def joint(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> Tensor:
+        embedded = self.structure.embed(weights, maps, keys)
         heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
         return (heads @ embedded.mT).mT
 
@@ -66,11 +63,6 @@ def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
     """Weights for new classes beside a head (E, C, D), drawn as those of a default linear layer: U(±1/sqrt(D))."""
     dim = known.shape[-1]
     return (draws["novel head"].to(known.device).uniform(way, dim) * 2 - 1) / dim**0.5
-
-
-def stack(tensor: Tensor, learners: int) -> Tensor:
-    """E copies, (...) -> (E, ...), each free to change."""
-    return tensor.detach().expand(learners, *tensor.shape).clone()
 
 
 @dataclass(frozen=True)
@@ -104,34 +96,62 @@ def descend(
 
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout.
     """
-    heads = {name: how.lr_head for name in trainable}
-    optimiser = SGD(
-        {**{name: how.lr_tail for name in learners.tail}, **heads}, how.momentum, how.weight_decay, how.clip
-    )
     weights = learners.weights()
+    rates = {**{name: how.lr_tail for name in learners.tail}, **{name: how.lr_head for name in trainable}}
+    anchors = learners.structure.anchor
+    optimiser = SGD(weights, rates, how.momentum, how.weight_decay, how.clip, anchors, 2 * lam, inputs.compute)
     draws = draws.to(inputs.device)
-    for epoch in range(how.epochs):
-        index, labels = samples(epoch)
-        order = draws["order", epoch].permutation(index.shape[1])
-        index, labels = index.gather(1, order), labels.gather(1, order)
-        maps = inputs.augmented(index, draws["augment", epoch])
-        finite = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
+
+    def epochs() -> Iterator[tuple[Tensor, Tensor]]:
+        for epoch in range(how.epochs):
+            index, labels = samples(epoch)
+            order = draws["order", epoch].permutation(index.shape[1])
+            yield inputs.augmented(index.gather(1, order), draws["augment", epoch]), labels.gather(1, order)
+
+    failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
+    for epoch, (maps, labels) in enumerate(one_ahead(epochs(), inputs.device)):
         for step, at in enumerate(range(0, labels.shape[1], how.batch)):
-            leaves = {name: weights[name].detach().requires_grad_() for name in optimiser.rates}
-            noise = keyed_noise(draws["drop", epoch, step])
-            logits = learners.joint({**weights, **leaves}, maps[:, at : at + how.batch], noise)
-            loss = how.loss_weight * cross_entropy(logits, labels[:, at : at + how.batch])
-            slopes = torch.autograd.grad(loss.sum(), list(leaves.values()))
-            # Small ones are copied: autograd may hand out one tensor for two biases, and the step works in place.
-            gradients = {n: g.clone() if g.dim() < 3 else g for n, g in zip(leaves, slopes, strict=True)}
-            for name in learners.tail:  # the slope of lambda L2^WC, written out: autograd would copy every weight
-                gradients[name].add_(weights[name], alpha=2 * lam).sub_(learners.anchor[name], alpha=2 * lam)
-            optimiser.step(weights, gradients)
-            finite &= loss.detach().isfinite()
-        if not bool(finite.all()):
-            who = draws.episodes[int((~finite).nonzero()[0])]
-            raise LcwofError(
-                f"{phase}, epoch {epoch + 1}, learner of episode {who}: the loss is not a number. "
-                "Lower the learning rates or the weight constraint (lambda)."
-            )
+            batch = slice(at, at + how.batch)
+            leaves = {name: weight.detach().requires_grad_() for name, weight in optimiser.rounded.items()}
+            keys = draws["drop", epoch, step].keys
+            logits = learners.joint({**weights, **leaves}, one_layout(maps[:, batch]), keys)
+            loss = how.loss_weight * cross_entropy(logits, labels[:, batch])
+            optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
+            failed = torch.where(loss.detach().isfinite() | (failed > 0), failed, epoch + 1)
+        if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:
+            _require_finite(failed, draws, phase)
         yield epoch + 1
+
+
+def _require_finite(failed: Tensor, draws: Randomness, phase: str) -> None:
+    found = failed.tolist()
+    if any(found):
+        epoch, who = min((epoch, who) for epoch, who in zip(found, draws.episodes, strict=True) if epoch)
+        raise LcwofError(
+            f"{phase}, epoch {epoch}, learner of episode {who}: the loss is not a number. "
+            "Lower the learning rates or the weight constraint (lambda)."
+        )
+
+
+Item = TypeVar("Item", bound=tuple[Tensor, ...])
+
+
+def one_ahead(items: Iterator[Item], device: torch.device) -> Iterator[Item]:
+    """The items; on a CUDA card each is made beside the work on the one before, so that neither waits for memory."""
+    if device.type != "cuda":
+        yield from items
+        return
+    beside, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    beside.wait_stream(here)
+
+    def make() -> Item | None:
+        with torch.cuda.stream(beside):
+            return next(items, None)
+
+    item = make()
+    while item is not None:
+        here.wait_stream(beside)
+        for tensor in item:
+            tensor.record_stream(here)
+        ready, item = item, make()
+        yield ready

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from lcwof.compute import Compute
 from lcwof.data.augment import NUMBERS, augment_batch, plain_batch
 from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
 from lcwof.models import Backbone, BaseModel, build_backbone
 from lcwof.models.base import normalise
+from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import Noise
+
+_SAVE_EVERY = 60.0  # seconds between two saves of work in progress
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class Phase1:
     drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
+    crop: tuple[float, ...] | None = None  # area of the random crops, least and most; None: the data set's own
+    views: tuple[int, ...] = ()  # sides of whole test images to try beside the common crop; the best held-out one stays
+    judge_every: int = 1  # epochs between two looks at the held-out images; every epoch in the last tenth
     seed: int = 0
 
 
@@ -53,67 +63,196 @@ class Network(nn.Module):
         return F.cross_entropy(self.head(self.backbone(inputs, noise)).float(), targets)
 
 
+class Training:
+    """Phase 1 in progress. An epoch is its number: what is random in it depends on the seed and on nothing before."""
+
+    def __init__(self, data: Dataset, how: Phase1, device: torch.device) -> None:
+        torch.manual_seed(how.seed)
+        self.data, self.how, self.device = data, how, device
+        self.fast = device.type == "cuda"
+        compute = Compute(device, compiled=self.fast)
+        self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base)).to(device)
+        if self.fast:
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.kept = copy.deepcopy(self.network) if how.average else self.network
+        self.loss_of = compute.jit(self.network, mode="reduce-overhead")
+        self.augmented = compute.jit(self._augmented)
+        self.optimiser = torch.optim.SGD(
+            self.network.parameters(),
+            lr=how.lr,
+            momentum=how.momentum,
+            weight_decay=how.weight_decay,
+            nesterov=True,
+            fused=self.fast,
+        )
+        train = data.split.train
+        self.labels, self.pixels = data.base_labels(train).to(device), data.images.pixels[train].to(device)
+        self.steps = max(1, len(train) // how.batch)
+        self.augment = replace(data.augment, scale=(min(how.crop), max(how.crop))) if how.crop else data.augment
+        self.best = _Best()
+        self.done = 0  # epochs
+
+    def epoch(self) -> dict[str, float]:
+        """One more epoch; returns its figures."""
+        how = self.how
+        torch.manual_seed(_epoch_seed(how.seed, self.done))
+        self.network.train()
+        total = torch.zeros((), device=self.device)
+        order = torch.randperm(len(self.labels), device=self.device)
+        for at in range(self.steps):
+            step = self.done * self.steps + at
+            for group in self.optimiser.param_groups:
+                group["lr"] = learning_rate(how, step, self.steps)
+            chosen = order[at * how.batch : (at + 1) * how.batch]
+            inputs = self.augmented(self.pixels[chosen])
+            targets = F.one_hot(self.labels[chosen], len(self.data.split.base)).float()
+            if how.cutmix and inputs.dim() == 4 and float(torch.rand(())) < how.cutmix:
+                inputs, targets = cutmix(inputs, targets)
+            strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
+                loss = self.loss_of(inputs, targets, strength)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimiser.step()
+            self._average(step)
+            total += loss.detach()
+        self.done += 1
+        if not bool(total.isfinite()):
+            raise LcwofError(
+                f"phase 1, epoch {self.done}: the loss is not a number. Lower the learning rate (lr={how.lr})."
+            )
+        figures = {"loss": float(total) / self.steps}
+        if self.done % how.judge_every == 0 or self.done > 0.9 * how.epochs:
+            self._judge()
+        return {**figures, "accuracy": self.best.latest}
+
+    @torch.no_grad()
+    def _average(self, step: int) -> None:
+        """Move the average of the weights (and BN statistics) a little towards the network's."""
+        if self.kept is not self.network:
+            decay = min(self.how.average, (1 + step) / (10 + step))
+            torch._foreach_lerp_(_numbers(self.kept), _numbers(self.network), 1 - decay)
+
+    def _augmented(self, pixels: Tensor) -> Tensor:
+        if pixels.dim() == 2:
+            return normalise(pixels, self.data.mean, self.data.std)
+        if self.augment.is_none:
+            images = plain_batch(pixels, self.data.size)
+        else:
+            numbers = torch.rand(len(pixels), NUMBERS, device=pixels.device)
+            images = augment_batch(pixels, numbers, self.augment, self.data.size)
+        images = normalise(images, self.data.mean, self.data.std)
+        return images.to(memory_format=torch.channels_last) if self.fast else images
+
+    def _judge(self) -> None:
+        self.best.offer(self._accuracy(_model(self.kept, self.data, self.how)), self.kept, self.done)
+
+    def _accuracy(self, model: BaseModel) -> float:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
+            return base_accuracy(model, self.data, self.data.split.select)
+
+    def result(self) -> BaseModel:
+        """The best epoch as a base model, looking at test images in the best of the views."""
+        self.kept.load_state_dict(self.best.state)
+        model = _model(self.kept, self.data, self.how).frozen()
+        found: dict[int | None, float] = {None: self.best.accuracy}
+        for model.view in self.how.views:
+            found[model.view] = self._accuracy(model)
+        model.view = max(found, key=lambda view: found[view])
+        model.about = {
+            "data": self.data.name,
+            "phase1": asdict(self.how),
+            "epoch": self.best.epoch,
+            "select accuracy": found[model.view],
+            "views": {str(view or "crop"): accuracy for view, accuracy in found.items()},
+        }
+        return model
+
+    def save(self, path: Path) -> None:
+        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
+        if self.kept is not self.network:
+            tensors |= {f"kept.{k}": v for k, v in self.kept.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.state.items()}
+        for i, state in enumerate(self.optimiser.state_dict()["state"].values()):
+            tensors[f"momentum.{i}"] = state["momentum_buffer"]
+        save_tensors(path, "phase 1 in progress", tensors, {**self._identity(), "done": self.done, **self.best.about()})
+
+    def resume(self, path: Path) -> None:
+        """Go on from what `save` wrote; refuses what another training wrote."""
+        tensors, about = load_tensors(path, "phase 1 in progress")
+        if any(about[key] != value for key, value in json.loads(json.dumps(self._identity())).items()):
+            raise LcwofError(f"{path} was begun with other settings: remove it, or write to another --out.")
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {k[len(prefix) + 1 :]: v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+
+        self.network.load_state_dict(part("network"))
+        if self.kept is not self.network:
+            self.kept.load_state_dict(part("kept"))
+        momentum = part("momentum")
+        state = self.optimiser.state_dict()
+        state["state"] = {int(i): {"momentum_buffer": value} for i, value in momentum.items()}
+        self.optimiser.load_state_dict(state)
+        best = {k: v.to(self.device) for k, v in part("best").items()}
+        self.best = _Best(about["accuracy"], about["latest"], best, about["epoch"])
+        self.done = about["done"]
+
+    def _identity(self) -> dict[str, Any]:
+        return {"data": self.data.name, "classes": list(self.data.split.base), "phase1": asdict(self.how)}
+
+
 def pretrain(
-    data: Dataset, how: Phase1, device: torch.device, progress: Progress = lambda epoch, figures: None
+    data: Dataset,
+    how: Phase1,
+    device: torch.device,
+    progress: Progress = lambda epoch, figures: None,
+    unfinished: Path | None = None,
 ) -> BaseModel:
     """Train backbone and bias-free head on the base training images.
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
-    On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32.
+    On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32. Work in progress
+    is kept in the file `unfinished`, about once a minute, and resumed from it.
     """
     if how.epochs < 1:
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
-    torch.manual_seed(how.seed)
-    fast = device.type == "cuda"
-    classes, shape = len(data.split.base), _input_shape(data)
-    network = Network(build_backbone(how.backbone, shape), classes).to(device)
-    if fast:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    averaged = (
-        AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(how.average), use_buffers=True)
-        if how.average
-        else None
-    )
-    kept: Network = averaged.module if averaged else network  # type: ignore[assignment]
-    loss_of = torch.compile(network) if fast else network
-    optimiser = torch.optim.SGD(
-        network.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay, nesterov=True
-    )
-    train, labels = data.split.train, data.base_labels(data.split.train).to(device)
-    steps_per_epoch = max(1, len(train) // how.batch)
-    scheduler = _scheduler(optimiser, how, steps_per_epoch)
-    pixels = data.images.pixels[train].to(device)
-    best, step = _Best(), 0
-    for epoch in range(1, how.epochs + 1):
-        network.train()
-        total = torch.zeros((), device=device)
-        order = torch.randperm(len(train), device=device)
-        for at in range(steps_per_epoch):
-            chosen = order[at * how.batch : (at + 1) * how.batch]
-            inputs, targets = _augmented(pixels[chosen], data), F.one_hot(labels[chosen], classes).float()
-            if how.cutmix and inputs.dim() == 4 and float(torch.rand(())) < how.cutmix:
-                inputs, targets = cutmix(inputs, targets)
-            strength = torch.tensor(min(1.0, step / how.drop_ramp), device=device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                loss = loss_of(_normalised(inputs, data, fast), targets, strength)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            scheduler.step()
-            if averaged:
-                averaged.update_parameters(network)
-            total += loss.detach()
-            step += 1
-        if not bool(total.isfinite()):
-            raise LcwofError(
-                f"phase 1, epoch {epoch}: the loss is not a number. Lower the learning rate (lr={how.lr})."
-            )
-        accuracy = base_accuracy(_model(kept, data, how), data, data.split.select)
-        best.offer(accuracy, kept, epoch)
-        progress(epoch, {"loss": float(total) / steps_per_epoch, "accuracy": accuracy})
-    kept.load_state_dict(best.state)
-    about = {"data": data.name, "phase1": asdict(how), "epoch": best.epoch, "select accuracy": best.accuracy}
-    return _model(kept, data, how, about).frozen()
+    training = Training(data, how, device)
+    if unfinished and unfinished.exists():
+        training.resume(unfinished)
+    saved = time.monotonic()
+    while training.done < how.epochs:
+        figures = training.epoch()
+        progress(training.done, figures)
+        if unfinished and time.monotonic() - saved > _SAVE_EVERY:
+            training.save(unfinished)
+            saved = time.monotonic()
+    if unfinished:
+        unfinished.unlink(missing_ok=True)
+    return training.result()
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    return seed * 1_000_003 + epoch
+
+
+def learning_rate(how: Phase1, step: int, steps: int) -> float:
+    """The rate at a step, `steps` of them an epoch. `one-cycle`: up over three tenths of the steps, then down to 0,
+    both as half a cosine.
+
+    >>> learning_rate(Phase1(epochs=10, lr=1.0, schedule="one-cycle"), step=3, steps=1)
+    1.0
+    """
+    if how.schedule == "steps":
+        return float(how.lr * 0.1 ** sum(step >= milestone * steps for milestone in how.milestones))
+    top = 0.3 * how.epochs * steps
+    rest = how.epochs * steps - top
+    part = 1 - step / top if step < top else (step - top) / rest
+    return float(how.lr * (1 + math.cos(math.pi * part)) / 2)
+
+
+def _numbers(network: nn.Module) -> list[Tensor]:
+    """What an average of networks averages: weights and BN statistics, not counters."""
+    return [x for x in (*network.parameters(), *network.buffers()) if x.is_floating_point()]
 
 
 def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,16 +274,21 @@ class _Best:
     """The best epoch so far."""
 
     accuracy: float = -1.0
+    latest: float = 0.0
     state: dict[str, Tensor] = field(default_factory=dict)
     epoch: int = 0
 
+    def about(self) -> dict[str, float]:
+        return {"accuracy": self.accuracy, "latest": self.latest, "epoch": self.epoch}
+
     def offer(self, accuracy: float, network: nn.Module, epoch: int) -> None:
+        self.latest = accuracy
         if accuracy >= self.accuracy:  # of equals the later: its learning rate was lower
             self.accuracy, self.epoch = accuracy, epoch
             self.state = {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
-def _model(network: Network, data: Dataset, how: Phase1, about: dict[str, Any] | None = None) -> BaseModel:
+def _model(network: Network, data: Dataset, how: Phase1) -> BaseModel:
     """The network as a base model (the same tensors, not copies)."""
     return BaseModel(
         how.backbone,
@@ -154,7 +298,6 @@ def _model(network: Network, data: Dataset, how: Phase1, about: dict[str, Any] |
         _input_shape(data),
         data.mean,
         data.std,
-        about or {},
     )
 
 
@@ -168,7 +311,7 @@ def base_accuracy(model: BaseModel, data: Dataset, index: Tensor) -> float:
     right = 0
     for at in range(0, len(index), 1024):
         pixels = data.images.pixels[index[at : at + 1024]].to(device)
-        inputs = pixels if pixels.dim() == 2 else plain_batch(pixels, data.size)
+        inputs = pixels if pixels.dim() == 2 else plain_batch(pixels, data.size, model.view)
         logits = backbone(model.normalise(inputs)) @ model.head.T
         right += int((logits.argmax(1).cpu() == labels[at : at + 1024]).sum())
     backbone.train(was_training)
@@ -178,25 +321,3 @@ def base_accuracy(model: BaseModel, data: Dataset, index: Tensor) -> float:
 def _input_shape(data: Dataset) -> tuple[int, ...]:
     pixels = data.images.pixels
     return (pixels.shape[1],) if pixels.dim() == 2 else (pixels.shape[1], data.size, data.size)
-
-
-def _normalised(inputs: Tensor, data: Dataset, channels_last: bool) -> Tensor:
-    inputs = normalise(inputs, data.mean, data.std)
-    return inputs.to(memory_format=torch.channels_last) if channels_last and inputs.dim() == 4 else inputs
-
-
-def _augmented(pixels: Tensor, data: Dataset) -> Tensor:
-    if pixels.dim() == 2:
-        return pixels
-    if data.augment.is_none:
-        return plain_batch(pixels, data.size)
-    numbers = torch.rand(len(pixels), NUMBERS, device=pixels.device)
-    return augment_batch(pixels, numbers, data.augment, data.size)
-
-
-def _scheduler(optimiser: torch.optim.SGD, how: Phase1, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
-    if how.schedule == "one-cycle":
-        return torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, how.lr, total_steps=how.epochs * steps, pct_start=0.3, cycle_momentum=False
-        )
-    return torch.optim.lr_scheduler.MultiStepLR(optimiser, [m * steps for m in how.milestones], gamma=0.1)

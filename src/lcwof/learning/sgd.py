@@ -2,38 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from lcwof.compute import Compute
 
-def clip_by_learner(gradients: Mapping[str, Tensor], limit: float) -> None:
-    """Scale each learner's gradient, over all its tensors together, to norm `limit` at most, in place."""
-    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients.values()]
-    scale = (limit / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-6)).clamp_max(1.0)
-    for gradient in gradients.values():
-        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+Number = float | Tensor  # compiled code takes settings as tensors: as constants, each new value would compile it anew
+
+
+def _add(to: Tensor, what: Tensor, times: Number) -> None:
+    """to += times * what, in place."""
+    if isinstance(times, Tensor):
+        to.addcmul_(what, times)
+    else:
+        to.add_(what, alpha=times)
+
+
+def clip_factors(gradients: Sequence[Tensor], limit: Number) -> Tensor:
+    """What each learner's gradient, over all its tensors together, is multiplied by to have norm `limit` at most."""
+    norms = torch.stack([torch.linalg.vector_norm(g, dim=1) for g in gradients])
+    return (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp_max(1.0)
+
+
+def update(
+    weights: Sequence[Tensor],
+    rounded: Sequence[Tensor],
+    velocities: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    anchors: Sequence[Tensor | None],
+    rates: Sequence[Number],
+    pull: Number,
+    momentum: Number,
+    decay: Number,
+    clip: Number,
+) -> None:
+    """One step of every tensor, (E, n) each, in place: with E learners, memory traffic is what a step costs.
+
+    The slope of pull/2 ||w - anchor||^2 joins the gradient before clipping, weight decay after it (as torch.optim.SGD
+    has it). `rounded` are the copies of the weights that the network computes with, or the weights themselves.
+    """
+    slopes = [g.float() for g in gradients]
+    for slope, weight, anchor in zip(slopes, weights, anchors, strict=True):
+        if anchor is not None:
+            _add(slope, weight, pull)
+            _add(slope, anchor, -pull)
+    factors = clip_factors(slopes, clip)
+    for slope, weight, velocity, low, rate in zip(slopes, weights, velocities, rounded, rates, strict=True):
+        slope.mul_(factors[:, None])
+        _add(slope, weight, decay)
+        velocity.mul_(momentum).add_(slope)
+        _add(weight, velocity, -rate)
+        if low is not weight:
+            low.copy_(weight)
 
 
 class SGD:
-    """SGD with momentum and weight decay, decay joining the gradient after clipping (as torch.optim.SGD does).
+    """SGD with momentum, weight decay, a pull towards anchors and a limit on each learner's gradient norm."""
 
-    Everything happens in place: with E learners, memory traffic is what a step costs.
-    """
-
-    def __init__(self, rates: Mapping[str, float], momentum: float, decay: float, clip: float) -> None:
-        self.rates, self.momentum, self.decay, self.clip = dict(rates), momentum, decay, clip
-        self.velocity: dict[str, Tensor] = {}
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        rates: Mapping[str, float],
+        momentum: float,
+        decay: float,
+        clip: float,
+        anchors: Mapping[str, Tensor] | None = None,
+        pull: float = 0.0,
+        compute: Compute | None = None,
+    ) -> None:
+        """`weights` are changed in place, those without a rate left alone; the network computes with `rounded`."""
+        compute = compute or Compute(torch.device("cpu"))
+        self.names = tuple(rates)
+        self.rounded = {name: round_weight(weights[name], compute.dtype) for name in self.names}
+        self._weights = [flat(weights[name]) for name in self.names]
+        self._rounded = [
+            weight if low is weights[name] else flat(low)
+            for weight, (name, low) in zip(self._weights, self.rounded.items(), strict=True)
+        ]
+        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+        known = anchors or {}
+        self._anchors = [flat(known[name][None])[0] if name in known else None for name in self.names]
+        self._update = compute.jit(update, dynamic=False)
+        as_number = (lambda x: torch.tensor(x, device=compute.device)) if compute.compiled else float
+        self.rates = [as_number(rates[name]) for name in self.names]
+        self.settings = [as_number(x) for x in (pull, momentum, decay, clip)]
 
     @torch.no_grad()
-    def step(self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
-        """Update the weights; the gradients are used up."""
-        clip_by_learner(gradients, self.clip)
-        for name, gradient in gradients.items():
-            gradient.add_(weights[name], alpha=self.decay)
-            if name in self.velocity:
-                self.velocity[name].mul_(self.momentum).add_(gradient)
-            else:
-                self.velocity[name] = gradient
-            weights[name].sub_(self.velocity[name], alpha=self.rates[name])
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """One step; the gradients, in the order of `names`, are used up."""
+        # Small ones are copied: autograd may hand out one tensor for two biases.
+        slopes = [_rows(g).flatten(1) if g.dim() > 2 else g.clone() for g in gradients]
+        self._update(self._weights, self._rounded, self._velocities, slopes, self._anchors, self.rates, *self.settings)
+
+
+def flat(stacked: Tensor) -> Tensor:
+    """(E, ...) as (E, n), the same memory: stacked convolutions have their channels last."""
+    return _rows(stacked).view(len(stacked), -1)
+
+
+def _rows(stacked: Tensor) -> Tensor:
+    return stacked.movedim(2, -1) if stacked.dim() == 5 else stacked
+
+
+def round_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """A stacked weight as the tail multiplies with it. What is small (heads, biases, BN) stays float32."""
+    return weight.to(dtype) if weight.dim() > 3 else weight

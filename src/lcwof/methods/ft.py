@@ -41,7 +41,7 @@ class FineTune(Method):
         return {"fine-tuning": self.config.descent.epochs}
 
     def learn(self, base: Base, fitted: None, task: Task) -> Iterator[FineTuneState]:
-        learners = Learners.start(base.model, self.config.adapt, task.way, task.draws)
+        learners = Learners.start(base.inputs, task.way, task.draws)
         labels = task.labels + len(base.model.head)
         heads = ("base_head", "novel_head")
         yield FineTuneState("fine-tuning", 0, learners)

@@ -52,7 +52,7 @@ class LCwoF(Method):
 
     def learn(self, base: Base, fitted: None, task: Task) -> Iterator[LCwoFState]:
         config, lam = self.config, self.constraint(task.shots)
-        learners = Learners.start(base.model, config.adapt, task.way, task.draws)
+        learners = Learners.start(base.inputs, task.way, task.draws)
         labels = task.labels + len(base.model.head)
         yield LCwoFState("phase 2", 0, learners)
         draws = task.draws["phase 2"]

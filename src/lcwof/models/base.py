@@ -33,6 +33,7 @@ class BaseModel:
     shape: tuple[int, ...]  # of one input: (C, H, W) or (D,)
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    view: int | None = None  # side at which whole test images are shown; None: the common crop of `plain_batch`
     about: dict[str, Any] = field(default_factory=dict)  # data set, accuracy, recipe: for people and reports
 
     def normalise(self, inputs: Tensor) -> Tensor:
@@ -66,6 +67,7 @@ class BaseModel:
             "shape": list(self.shape),
             "mean": list(self.mean),
             "std": list(self.std),
+            "view": self.view,
             "about": self.about,
         }
 
@@ -93,6 +95,7 @@ class BaseModel:
             shape,
             tuple(about["mean"]),
             tuple(about["std"]),
+            about.get("view"),
             about["about"],
         ).frozen()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,14 +33,99 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 4:
+            if _fusing() and self.in_channels <= 4 and self.stride == (1, 1):
+                return _thin_conv(x, self.weight)
             return super().forward(x)
         if x.device.type == "cpu":  # measured: as fast as or faster than grouped convolution and unfolded products
             pairs = zip(x.unbind(0), self.weight.unbind(0), strict=True)
-            return torch.stack([F.conv2d(a, w, None, self.stride, self.padding) for a, w in pairs])
-        learners = len(x)
-        grouped = x.transpose(0, 1).flatten(1, 2)
-        y = F.conv2d(grouped, self.weight.flatten(0, 1), None, self.stride, self.padding, groups=learners)
-        return y.unflatten(1, (learners, -1)).transpose(0, 1)
+            maps = [F.conv2d(a, w, None, self.stride, self.padding) for a, w in pairs]
+            return torch.stack([m.permute(0, 2, 3, 1) for m in maps]).permute(0, 1, 4, 2, 3)
+        return unfolded_conv(x, self.weight, self.stride[0])
+
+
+def _fusing() -> bool:
+    """Whether a frozen network is being compiled: passes over its maps are then worth saving by hand."""
+    return torch.compiler.is_compiling() and not torch.is_grad_enabled()
+
+
+def _thin_conv(x: Tensor, weight: Tensor) -> Tensor:
+    """The convolution of maps with so few channels that the libraries' own leave a GPU idle."""
+    if weight.shape[-1] == 1:  # a few products, which the layer that comes after them does on the way
+        parts = [x[:, i : i + 1] * weight[:, i] for i in range(x.shape[1])]
+        return sum(parts[1:], parts[0])
+    maps = _Unfold.apply(x.permute(0, 2, 3, 1).unsqueeze(0), weight.shape[-1], 1)[0]
+    wide = (0, -maps.shape[-1] % 8)
+    kernels = F.pad(weight.permute(0, 2, 3, 1).flatten(1), wide)
+    return (F.pad(maps, wide) @ kernels.mT).permute(0, 3, 1, 2)
+
+
+def unfolded_conv(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """E convolutions as one batched matrix product over unfolded maps, which keeps a GPU's matrix units busy.
+
+    x: (E, B, C, H, W), weight: (E, O, C, k, k), both with channels last in memory, so that neither is copied.
+    """
+    maps = x.permute(0, 1, 3, 4, 2)
+    if weight.shape[-1] > 1 or stride > 1:
+        maps = _Unfold.apply(maps, weight.shape[-1], stride)  # (E, B, h, w, k * k * C)
+    columns = maps.flatten(1, 3)
+    rows = columns.shape[1]
+    columns = F.pad(columns, (0, 0, 0, -rows % 8))  # matrix units want multiples of eight
+    product = _Product.apply(columns, weight.permute(0, 1, 3, 4, 2).flatten(2))
+    return product[:, :rows].unflatten(1, maps.shape[1:4]).permute(0, 1, 4, 2, 3)
+
+
+class _Product(torch.autograd.Function):
+    """columns @ weight.mT, written out so that the weight's slope is laid out as the weight is."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, weight)
+        return columns @ weight.mT
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
+        columns, weight = ctx.saved_tensors
+        return slopes[0] @ weight, slopes[0].mT @ columns
+
+
+class _Unfold(torch.autograd.Function):
+    """The k x k neighbourhood of every (or every stride-th) position of zero-padded maps.
+
+    (E, B, H, W, C) -> (E, B, h, w, k * k * C). Written out because the compiler makes one kernel of each direction.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: int, stride: int) -> Tensor:
+        ctx.kernel, ctx.stride, ctx.sides = kernel, stride, x.shape[2:4]
+        pad = kernel // 2
+        padded = F.pad(x, (0, 0, pad, pad, pad, pad))
+        windows = padded.unfold(2, kernel, stride).unfold(3, kernel, stride)  # (E, B, h, w, C, k, k)
+        return windows.permute(0, 1, 2, 3, 5, 6, 4).flatten(4)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
+        kernel, stride, (height, width) = ctx.kernel, ctx.stride, ctx.sides
+        slope = slopes[0].unflatten(4, (kernel, kernel, -1))
+        if stride > 1:  # put the gaps between the positions back
+            spread = slope.new_zeros(*slope.shape[:2], height, width, *slope.shape[4:])
+            spread[:, :, ::stride, ::stride] = slope
+            slope = spread
+        shifted = []
+        for i in range(kernel):
+            for j in range(kernel):
+                up, left = kernel // 2 - i, kernel // 2 - j
+                shifted.append(F.pad(slope[:, :, :, :, i, j], (0, 0, -left, left, -up, up)))
+        return sum(shifted[1:], shifted[0]), None, None
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The same (..., C, H, W) with channels last in memory."""
+    return x.movedim(-3, -1).contiguous().movedim(-1, -3)
+
+
+def one_layout(stacked: Tensor) -> Tensor:
+    """Stacked maps or weights, (E, ...), laid out as everything here expects them, whatever they were cut from."""
+    return channels_last(stacked) if stacked.dim() == 5 else stacked.contiguous()
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -51,15 +137,16 @@ class BatchNorm2d(nn.BatchNorm2d):
         assert self.running_mean is not None and self.running_var is not None
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         shift = self.bias - self.running_mean * scale
-        if scale.dim() == 2:
-            scale, shift = scale.unsqueeze(1), shift.unsqueeze(1)
-        return torch.addcmul(shift[..., None, None], x, scale[..., None, None])
+        if scale.dim() == 1:
+            return torch.addcmul(shift[:, None, None].to(x.dtype), x, scale[:, None, None].to(x.dtype))
+        return (shift[:, None, :, None, None] + x * scale[:, None, :, None, None]).to(x.dtype)
 
 
 class Linear(nn.Linear):
     """A linear layer on (B, I) or, with stacked weights, on (E, B, I)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.weight.dtype)
         if self.weight.dim() == 2:
             return super().forward(x)
         y = (self.weight @ x.mT).mT  # this way round the weight's gradient is contiguous, which the optimiser needs
@@ -91,10 +178,19 @@ class DropBlock(nn.Module):
         size = min(self.size, height, width)
         rows, columns = height - size + 1, width - size + 1
         gamma = self.rate * noise.strength * height * width / (size**2 * rows * columns)
-        corners = (noise.uniform(torch.Size((*x.shape[:-2], rows, columns))) < gamma).to(x.dtype)
-        padded = F.pad(corners, (size - 1,) * 4)
-        keep = 1 - per_image(lambda m: F.max_pool2d(m, size, stride=1), padded)
-        return x * keep / keep.mean(dim=(-3, -2, -1), keepdim=True).clamp_min(1e-6)
+        corners = noise.uniform(torch.Size((*x.shape[:-2], rows, columns))) < gamma
+        # How many squares cover a position: a product, so that a compiled network draws each number once.
+        covering = _covering(height, rows, size, x)[:, None, :, None] * _covering(width, columns, size, x)[:, None, :]
+        squares = covering.flatten(2).flatten(0, 1) @ corners.flatten(-2).mT.to(x.dtype)
+        keep = (squares < 0.5).mT.unflatten(-1, (height, width))
+        scale = keep.float().mean(dim=(-3, -2, -1), keepdim=True).clamp_min(1e-6)
+        return (x * keep / scale).to(x.dtype)
+
+
+def _covering(positions: int, starts: int, size: int, like: Tensor) -> Tensor:
+    """1 where a stretch of the given size, begun at each start, covers the position: (positions, starts)."""
+    offset = torch.arange(positions, device=like.device)[:, None] - torch.arange(starts, device=like.device)
+    return ((offset >= 0) & (offset < size)).to(like.dtype)
 
 
 def per_image(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -108,4 +204,8 @@ def halve(x: Tensor) -> Tensor:
     """Max-pool by two, leaving maps that are already a single row or column as they are."""
     if min(x.shape[-2:]) < 2:
         return x
+    if _fusing():
+        high, wide = (n // 2 * 2 for n in x.shape[-2:])
+        corners = [x[..., i:high:2, j:wide:2] for i in range(2) for j in range(2)]
+        return torch.maximum(torch.maximum(*corners[:2]), torch.maximum(*corners[2:]))
     return per_image(lambda m: F.max_pool2d(m, 2), x)

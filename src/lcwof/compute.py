@@ -1,0 +1,48 @@
+"""How to compute: on which device, how precisely, compiled or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+
+Precision = Literal["auto", "float32", "bfloat16"]
+_SHAPES = 64  # of inputs that one function may be compiled for; beyond it torch.compile silently stops compiling
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The plain way is float32, step by step. Weights, losses and heads are float32 either way: `dtype` is what the
+    trunk and the products of the tail are computed in."""
+
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    compiled: bool = False
+
+    @classmethod
+    def choose(cls, device: torch.device, precision: Precision = "auto", compiled: bool = False) -> Compute:
+        """`auto`: bfloat16 where the device computes faster with it, else float32."""
+        if precision == "auto":
+            precision = "bfloat16" if has_bfloat16(device) else "float32"
+        return cls(device, getattr(torch, precision), compiled)
+
+    def jit(self, function: F, **options: Any) -> F:
+        """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few."""
+        if not self.compiled:
+            return function
+        torch._dynamo.config.recompile_limit = _SHAPES
+        return torch.compile(function, **options)  # type: ignore[return-value]
+
+    @property
+    def words(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{', compiled' if self.compiled else ''}"
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions for bfloat16 products."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()

@@ -1,0 +1,55 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lcwof.models.layers import Conv2d, DropBlock, Noise, channels_last, halve, unfolded_conv
+from lcwof.models.layers import _thin_conv as thin_conv
+
+
+@pytest.mark.parametrize(("kernel", "stride", "side"), [(3, 1, 5), (3, 2, 7), (3, 2, 6), (1, 1, 4), (1, 2, 5)])
+def test_unfolded_convolution_and_its_slopes_are_the_library_s(kernel: int, stride: int, side: int) -> None:
+    torch.manual_seed(0)
+    x = channels_last(torch.randn(3, 2, 4, side, side, dtype=torch.float64)).requires_grad_()
+    weight = channels_last(torch.randn(3, 5, 4, kernel, kernel, dtype=torch.float64)).requires_grad_()
+    pairs = zip(x, weight, strict=True)
+    expected = torch.stack([F.conv2d(a, w, stride=stride, padding=kernel // 2) for a, w in pairs])
+    found = unfolded_conv(x, weight, stride)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn_like(expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, (x, weight), slope), torch.autograd.grad(expected, (x, weight), slope), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_thin_convolution_is_the_library_s(kernel: int) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 3, 6, 7), torch.randn(5, 3, kernel, kernel)
+    torch.testing.assert_close(thin_conv(x, weight), F.conv2d(x, weight, padding=kernel // 2))
+
+
+def test_dropblock_drops_squares_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(50, 4, 12, 10)
+    y = DropBlock(0.3, size=3)(x, Noise(torch.rand))
+    torch.testing.assert_close(y.mean(dim=(1, 2, 3)), torch.ones(50))
+    gone = (y == 0).float()
+    covered = F.max_pool2d(F.pad((F.avg_pool2d(gone, 3, 1) > 0.999).float(), (2, 2, 2, 2)), 3, 1)
+    assert torch.equal(gone, covered), "what is gone is a union of 3 x 3 squares"
+    assert 0.2 < gone.mean() < 0.35
+
+
+def test_what_is_compiled_computes_the_same() -> None:
+    """The forms that layers take only inside a compiled frozen network."""
+    torch.manual_seed(0)
+    convs = [Conv2d(3, 8, 3), Conv2d(3, 8, 1)]
+
+    def network(x: torch.Tensor) -> torch.Tensor:
+        return halve(convs[0](x) + convs[1](x))
+
+    x = torch.randn(2, 3, 9, 8)
+    with torch.no_grad():
+        expected = network(x)
+        found = torch.compile(network, backend="eager")(x)
+    torch.testing.assert_close(found, expected)
