@@ -15,8 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Compute:
-    """The plain way is float32, step by step. Weights, losses and heads are float32 either way: `dtype` is what the
-    trunk and the products of the tail are computed in."""
+    """The plain way is float32, step by step. Weights, losses, heads and linear layers are float32 either way:
+    `dtype` is what convolutions and the maps between them are computed in."""
 
     device: torch.device
     dtype: torch.dtype = torch.float32

@@ -2,7 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lcwof.models.layers import Conv2d, DropBlock, Noise, channels_last, halve, unfolded_conv
+from lcwof.models import build_backbone
+from lcwof.models.layers import BatchNorm2d, Conv2d, DropBlock, Noise, channels_last, fold_norms, halve, unfolded_conv
 from lcwof.models.layers import _thin_conv as thin_conv
 
 
@@ -53,3 +54,22 @@ def test_what_is_compiled_computes_the_same() -> None:
         expected = network(x)
         found = torch.compile(network, backend="eager")(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["conv4", "resnet12", "resnet18"])
+def test_folding_norms_into_convolutions_changes_nothing(name: str) -> None:
+    torch.manual_seed(0)
+    network = build_backbone(name, (3, 20, 20)).double().eval()
+    for norm in network.modules():
+        if isinstance(norm, BatchNorm2d):
+            assert norm.running_mean is not None and norm.running_var is not None
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+            torch.nn.init.normal_(norm.weight)
+            torch.nn.init.normal_(norm.bias)
+    x = torch.randn(2, 3, 20, 20, dtype=torch.float64)
+    with torch.no_grad():
+        expected = network(x)
+        fold_norms(network)
+        torch.testing.assert_close(network(x), expected)
+    assert not any(isinstance(part, BatchNorm2d) for part in network.modules())

@@ -25,7 +25,7 @@ from lcwof.cli.console import (
 )
 from lcwof.config import to_toml
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
-from lcwof.evaluation import Tuning
+from lcwof.evaluation import Tuning, combinations
 from lcwof.evaluation import tune as tune_method
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
@@ -40,6 +40,10 @@ MethodName = Annotated[str | None, typer.Option("--method", help="A method of `l
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
 Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+PrecisionName = Annotated[
+    str | None,
+    typer.Option("--precision", help="auto (bfloat16 where the device has it), float32 or bfloat16."),
+]
 AtOnce = Annotated[int | None, typer.Option(help="Episodes learned together; default: chosen for the machine.")]
 
 
@@ -112,6 +116,7 @@ def tune(
     out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned.toml"),
     at_once: AtOnce = None,
     device: Device = None,
+    precision: PrecisionName = None,
     skip_bad: SkipBad = False,
     set_: Settings = None,
     json_: Json = False,
@@ -137,6 +142,7 @@ def tune(
         "tune.episodes": episodes,
         "at_once": at_once,
         "device": device,
+        "precision": precision,
     }
     recipe = read_recipe(recipes or [], options, set_ or [])
     require_writable(out)
@@ -168,6 +174,8 @@ def tune(
 def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[Tuning, Recipe]:
     """The tuning of a recipe's method, and the recipe with the chosen settings in place."""
     config = recipe.method_config()
+    method = recipe.kind()(config)
+    tried = recipe.tune.episodes * len(combinations(recipe.kind()))
     tuning = tune_method(
         recipe.kind(),
         config,
@@ -176,7 +184,8 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
         recipe.evaluate.way,
         recipe.evaluate.shot,
         recipe.tune.episodes,
-        recipe.at_once or learners_at_once(recipe.kind()(config), model),
+        recipe.at_once or learners_at_once(method, model),
+        compute=recipe.compute(method, tried),
         progress=progress,
     )
     settings = dataclasses.asdict(tuning.apply(config))
@@ -199,6 +208,7 @@ def evaluate(
     seed: Seed = None,
     at_once: AtOnce = None,
     device: Device = None,
+    precision: PrecisionName = None,
     skip_bad: SkipBad = False,
     set_: Settings = None,
     json_: Json = False,
@@ -224,6 +234,7 @@ def evaluate(
         "evaluate.seed": seed,
         "at_once": at_once,
         "device": device,
+        "precision": precision,
     }
     recipe = read_recipe(recipes or [], options, set_ or [])
     e = recipe.evaluate

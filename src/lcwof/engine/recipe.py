@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lcwof.compute import Compute, Precision
 from lcwof.config import build, merge, parse_override, read_toml
 from lcwof.data import load_dataset
 from lcwof.data.images import Dataset
@@ -17,6 +18,8 @@ from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
 from lcwof.methods import Method, get_method
 from lcwof.models import BaseModel
+
+_WORTH_COMPILING = 50  # episodes
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Recipe:
     tuning: dict[str, Any] = field(default_factory=dict)  # what `lcwof tune` chose for `method`, and why: for reports
     model: str | None = None  # the base model of phase 1
     device: str = "auto"
+    precision: Precision = "auto"  # of trunk and tail; auto: bfloat16 where the device has it in hardware
+    compile: bool | None = None  # compile the steps first, about a minute; None: on a CUDA card when it pays
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
 
     def kind(self) -> type[Method]:
@@ -70,6 +75,12 @@ class Recipe:
     def method_config(self) -> Any:
         settings = {key: value for key, value in self.method.items() if key != "name"}
         return build(self.kind().Config, settings, "method")
+
+    def compute(self, method: Method, episodes: int) -> Compute:
+        """How to compute that many episodes."""
+        device = pick_device(self.device)
+        pays = device.type == "cuda" and method.adapt > 0 and episodes >= _WORTH_COMPILING
+        return Compute.choose(device, self.precision, pays if self.compile is None else self.compile)
 
     def load_model(self) -> BaseModel:
         if self.model is None:

@@ -24,6 +24,7 @@ from lcwof.data.images import Dataset
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, mean_and_interval, prepare, run_episodes
+from lcwof.learning.inputs import even
 from lcwof.methods import Method
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import write_aside
@@ -92,17 +93,21 @@ def evaluate_run(
     progress(len(folder.done & set(range(total))), total)
     todo = [number for number in range(total) if number not in folder.done]
     if todo:
-        base, fitted = prepare(method, model, data)
+        compute = recipe.compute(method, len(todo))
+        folder.about["compute"] = compute.words
+        base, fitted = prepare(method, model, data, compute)
         moments = _moments(method, e.curves)
-        at_once = recipe.at_once or learners_at_once(method, model)
+        at_once = recipe.at_once or even(len(todo), learners_at_once(method, model))
         while todo:
             numbers = todo[:at_once]
             try:
-                along = list(run_episodes(method, base, fitted, source, numbers, moments))
+                full = at_once if compute.compiled else 0
+                along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
             except torch.OutOfMemoryError:
                 if len(numbers) == 1:
                     raise
                 at_once = len(numbers) // 2
+                torch.cuda.empty_cache()
                 notice(f"Out of memory with {len(numbers)} episodes at once: going on with {at_once}.")
                 continue
             folder.add(numbers, along, keep_curves=e.curves > 0)
@@ -237,7 +242,7 @@ class _Folder:
 
 def _what_decides(about: dict[str, Any]) -> dict[str, Any]:
     """What the numbers of an episode depend on: not the machine, not how many episodes there are or ran at once."""
-    recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "model")}
+    recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "compile", "model")}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k != "episodes"}
     return {"recipe": recipe, "model": about["model"], "data": about["data"]}

@@ -2,7 +2,7 @@
 
 from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
-from lcwof.evaluation.tune import Candidate, Tuning, chunks, tune
+from lcwof.evaluation.tune import Candidate, Tuning, chunks, combinations, tune
 
 __all__ = [
     "MEASURES",
@@ -11,6 +11,7 @@ __all__ = [
     "Tuning",
     "accuracy",
     "chunks",
+    "combinations",
     "harmonic_mean",
     "mean_and_interval",
     "measures",

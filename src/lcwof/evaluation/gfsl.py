@@ -49,11 +49,15 @@ def run_episodes(
     source: EpisodeSource,
     numbers: Sequence[int],
     moments: Moments = lambda phase, epoch: False,
+    filled_to: int = 0,
 ) -> Iterator[Measured]:
     """Learn the numbered episodes together; yields the measures at each asked moment and, last, at the end.
 
-    The result of an episode does not depend on which others it runs with.
+    The result of an episode does not depend on which others it runs with. `filled_to`: where code is compiled for a
+    number of learners, fewer episodes are filled up to it by repeating one.
     """
+    asked = len(numbers)
+    numbers = [*numbers, *[numbers[-1]] * (filled_to - asked)]
     episodes = source.draw(numbers)
     draws = Randomness.of_episodes(source.seed, numbers)["learning"]
     task = Task.of_shots(episodes.support, draws, base.inputs.device)
@@ -62,15 +66,15 @@ def run_episodes(
     for state in method.learn(base, fitted, task):
         measured = None
         if moments(state.phase, state.epoch):
-            measured = _measure(method, state, base, episodes)
+            measured = _measure(method, state, base, episodes, asked)
             yield measured
     assert state is not None, f"method {method.name} yielded no state"
     if measured is None:
-        yield _measure(method, state, base, episodes)
+        yield _measure(method, state, base, episodes, asked)
 
 
 @torch.no_grad()
-def _measure(method: Method, state: State, base: Base, episodes: Episodes) -> Measured:
+def _measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
     novel, old = episodes.novel_queries, episodes.base_queries
     queries = torch.cat([novel.flatten(1), old.flatten(1)], dim=1)
     learners, total = queries.shape
@@ -83,7 +87,7 @@ def _measure(method: Method, state: State, base: Base, episodes: Episodes) -> Me
     cut = novel.shape[1] * novel.shape[2]
     answers = [_labels(each).to(logits.device) for each in (novel, old)]
     values = measures(logits[:, :cut], answers[0], logits[:, cut:], answers[1], base=old.shape[1])
-    return Measured(state.phase, state.epoch, values.cpu())
+    return Measured(state.phase, state.epoch, values[:asked].cpu())
 
 
 def _labels(queries: Tensor) -> Tensor:

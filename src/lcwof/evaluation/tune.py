@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from lcwof.compute import Compute
 from lcwof.config import replace_field
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
-from lcwof.evaluation.gfsl import prepare, run_episodes
+from lcwof.evaluation.gfsl import Moments, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, mean_and_interval
+from lcwof.learning.inputs import even
 from lcwof.methods import Base, Method
 from lcwof.models import BaseModel
 
@@ -79,6 +81,7 @@ def tune(
     episodes: int = 50,
     at_once: int = 25,
     seed: int = 1_000_000,
+    compute: Compute | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuning:
     """Try every combination of the method's grid, and every stopping epoch along each, on validation episodes."""
@@ -93,7 +96,7 @@ def tune(
             candidate = replace_field(candidate, key, value)
         method = kind(candidate)
         if prepared is None:  # grids hold settings of learning, so one base fit serves them all
-            prepared = prepare(method, model, data)
+            prepared = prepare(method, model, data, compute)
         tried += _along(method, prepared, source, settings, episodes, at_once)
         progress(done + 1, len(grid))
     tried.sort(key=lambda c: -c.hm)
@@ -112,8 +115,11 @@ def _along(
     asked = set(stops(method.phases()[phase])) if field else set()
     found: dict[int, list[torch.Tensor]] = {}
     base, fitted = prepared
+    at_once = even(episodes, at_once)
+    full = at_once if base.inputs.compute.compiled else 0
     for numbers in chunks(range(episodes), at_once):
-        for measured in run_episodes(method, base, fitted, source, numbers, lambda p, e: p == phase and e in asked):
+        moments: Moments = lambda p, e: p == phase and e in asked  # noqa: E731
+        for measured in run_episodes(method, base, fitted, source, numbers, moments, full):
             found.setdefault(measured.epoch if field else 0, []).append(measured.values)
     for epoch, parts in found.items():
         values = torch.cat(parts).double()

@@ -13,7 +13,7 @@ from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 from lcwof.learning.tail import Tail, keyed_noise
 from lcwof.models import BaseModel
-from lcwof.models.layers import channels_last
+from lcwof.models.layers import Conv2d, channels_last, fold_norms
 from lcwof.randomness import Randomness
 
 _CUDA_CHUNK = 2048  # images through the trunk at once
@@ -44,15 +44,16 @@ class Inputs:
         self.pixels = images.pixels.to(self.device)
         self.size = model.shape[-1]
         self.trunk = copy.deepcopy(model.backbone.trunk(adapt))
-        for weight in self.trunk.parameters():
-            if weight.dim() > 1:
-                weight.data = (
-                    channels_last(weight.to(self.compute.dtype)) if weight.dim() == 4 else weight.to(self.compute.dtype)
-                )
+        fold_norms(self.trunk)
+        for conv in self.trunk.modules():
+            if isinstance(conv, Conv2d):  # what else there is stays float32
+                conv.to(self.compute.dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         cpu = self.device.type == "cpu" and not images.is_features
         self.chunk = max(8, _CPU_PIXELS // self.size**2) if cpu else _CUDA_CHUNK
         self.augments = not (images.is_features or augment.is_none)
-        self._augmented = self.compute.jit(self._augment_and_run, options=_FUSE_MORE)
+        # Two functions, so that images are written out once between them and not made anew for every value read.
+        self._augment = self.compute.jit(self._to_network)
+        self._run = self.compute.jit(self._through_trunk, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((len(images),), -1)  # where in _maps an image's map lies
 
@@ -67,14 +68,24 @@ class Inputs:
         flat = index.to(self.device).flatten()
         step = even(len(flat), self.chunk)
         parts = [
-            self._augmented(*_any_number(self.pixels[flat[part]], numbers[part], keys[part]))
+            self._run(*_any_number(self._augment(*_any_number(self.pixels[flat[part]], numbers[part])), keys[part]))
             for part in (slice(at, at + step) for at in range(0, len(flat), step))
         ]
         return torch.cat(parts).unflatten(0, index.shape)
 
-    def _augment_and_run(self, pixels: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
-        images = augment_batch(pixels, numbers, self.augment, self.size)
-        return self.trunk(self._to_network(images), keyed_noise(keys))
+    def _to_network(self, pixels: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """What the trunk is given: images augmented by the numbers, or under the test transform, and normalised."""
+        if pixels.dim() == 2:
+            inputs = pixels
+        elif numbers is None:
+            inputs = plain_batch(pixels, self.size, self.model.view)
+        else:
+            inputs = augment_batch(pixels, numbers, self.augment, self.size)
+        inputs = self.model.normalise(inputs).to(self.compute.dtype)
+        return channels_last(inputs) if inputs.dim() == 4 else inputs
+
+    def _through_trunk(self, inputs: Tensor, keys: Tensor) -> Tensor:
+        return _whole(self.trunk(inputs, keyed_noise(keys)))
 
     @torch.no_grad()
     def plain(self, index: Tensor) -> Tensor:
@@ -90,14 +101,13 @@ class Inputs:
         known = [] if self._maps is None else [self._maps]
         self._row[missing] = torch.arange(len(missing)) + (len(known[0]) if known else 0)
         for part in missing.split(self.chunk):
-            pixels = self.pixels[part.to(self.device)]
-            inputs = pixels if pixels.dim() == 2 else plain_batch(pixels, self.size, self.model.view)
-            known.append(self.trunk(self._to_network(inputs)))
+            known.append(_whole(self.trunk(self._to_network(self.pixels[part.to(self.device)]))))
         self._maps = torch.cat(known)
 
-    def _to_network(self, inputs: Tensor) -> Tensor:
-        inputs = self.model.normalise(inputs).to(self.compute.dtype)
-        return channels_last(inputs) if inputs.dim() == 4 else inputs
+
+def _whole(maps: Tensor) -> Tensor:
+    """Embeddings, where the trunk is all there is, and features are float32 whatever they were computed in."""
+    return maps if maps.dim() == 4 else maps.float()
 
 
 def _any_number(*batch: Tensor) -> tuple[Tensor, ...]:

@@ -156,8 +156,9 @@ class Training:
         self.kept.load_state_dict(self.best.state)
         model = _model(self.kept, self.data, self.how).frozen()
         found: dict[int | None, float] = {None: self.best.accuracy}
-        for model.view in self.how.views:
-            found[model.view] = self._accuracy(model)
+        for view in self.how.views:
+            model.view = view
+            found[view] = self._accuracy(model)
         model.view = max(found, key=lambda view: found[view])
         model.about = {
             "data": self.data.name,
@@ -191,7 +192,11 @@ class Training:
             self.kept.load_state_dict(part("kept"))
         momentum = part("momentum")
         state = self.optimiser.state_dict()
-        state["state"] = {int(i): {"momentum_buffer": value} for i, value in momentum.items()}
+        state["state"] = {
+            i: {"momentum_buffer": torch.empty_like(weight).copy_(momentum[str(i)])}  # laid out in memory as the weight
+            for i, weight in enumerate(self.network.parameters())
+            if str(i) in momentum
+        }
         self.optimiser.load_state_dict(state)
         best = {k: v.to(self.device) for k, v in part("best").items()}
         self.best = _Best(about["accuracy"], about["latest"], best, about["epoch"])

@@ -34,7 +34,7 @@ class Conv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             if _fusing() and self.in_channels <= 4 and self.stride == (1, 1):
-                return _thin_conv(x, self.weight)
+                return _thin_conv(x, self.weight) + (0 if self.bias is None else self.bias[:, None, None])
             return super().forward(x)
         if x.device.type == "cpu":  # measured: as fast as or faster than grouped convolution and unfolded products
             pairs = zip(x.unbind(0), self.weight.unbind(0), strict=True)
@@ -131,15 +131,33 @@ def one_layout(stacked: Tensor) -> Tensor:
 class BatchNorm2d(nn.BatchNorm2d):
     """Batch normalisation; in evaluation mode a plain affine map, which also takes stacked weights."""
 
+    def as_map(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of each channel in evaluation mode."""
+        assert self.running_mean is not None and self.running_var is not None
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        return scale, self.bias - self.running_mean * scale
+
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             return super().forward(x)
-        assert self.running_mean is not None and self.running_var is not None
-        scale = self.weight * (self.running_var + self.eps).rsqrt()
-        shift = self.bias - self.running_mean * scale
+        scale, shift = self.as_map()
         if scale.dim() == 1:
             return torch.addcmul(shift[:, None, None].to(x.dtype), x, scale[:, None, None].to(x.dtype))
         return (shift[:, None, :, None, None] + x * scale[:, None, :, None, None]).to(x.dtype)
+
+
+def fold_norms(network: nn.Module) -> None:
+    """Put every frozen BN of a network into the convolution before it, in place: the same map in one pass less."""
+    for block in list(network.modules()):
+        parts = dict(block.named_children())
+        for name, conv in parts.items():
+            norm = parts.get(name.replace("conv", "norm"), parts.get(f"{name}_norm"))
+            if not (isinstance(conv, Conv2d) and isinstance(norm, BatchNorm2d)):
+                continue
+            scale, shift = norm.as_map()
+            conv.weight = nn.Parameter(conv.weight * scale[:, None, None, None], requires_grad=False)
+            conv.bias = nn.Parameter(shift, requires_grad=False)
+            setattr(block, next(n for n, part in parts.items() if part is norm), nn.Identity())
 
 
 class Linear(nn.Linear):
@@ -204,7 +222,9 @@ def halve(x: Tensor) -> Tensor:
     """Max-pool by two, leaving maps that are already a single row or column as they are."""
     if min(x.shape[-2:]) < 2:
         return x
-    if _fusing():
+    if (
+        not torch.is_grad_enabled()
+    ):  # faster than pooling, whose indices nobody needs here, and the compiler can fuse it
         high, wide = (n // 2 * 2 for n in x.shape[-2:])
         corners = [x[..., i:high:2, j:wide:2] for i in range(2) for j in range(2)]
         return torch.maximum(torch.maximum(*corners[:2]), torch.maximum(*corners[2:]))
