@@ -149,15 +149,16 @@ class BatchNorm2d(nn.BatchNorm2d):
 def fold_norms(network: nn.Module) -> None:
     """Put every frozen BN of a network into the convolution before it, in place: the same map in one pass less."""
     for block in list(network.modules()):
-        parts = dict(block.named_children())
-        for name, conv in parts.items():
-            norm = parts.get(name.replace("conv", "norm"), parts.get(f"{name}_norm"))
-            if not (isinstance(conv, Conv2d) and isinstance(norm, BatchNorm2d)):
+        for name, norm in list(block.named_children()):
+            if not isinstance(norm, BatchNorm2d):
                 continue
+            # conv1, norm1; shortcut, shortcut_norm
+            conv = block.get_submodule(name.removesuffix("_norm") if "_" in name else name.replace("norm", "conv"))
+            assert isinstance(conv, Conv2d)
             scale, shift = norm.as_map()
             conv.weight = nn.Parameter(conv.weight * scale[:, None, None, None], requires_grad=False)
             conv.bias = nn.Parameter(shift, requires_grad=False)
-            setattr(block, next(n for n, part in parts.items() if part is norm), nn.Identity())
+            setattr(block, name, nn.Identity())
 
 
 class Linear(nn.Linear):
