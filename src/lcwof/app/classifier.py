@@ -21,7 +21,7 @@ from lcwof.data.datasets import DRAWINGS, normalisation
 from lcwof.engine.recipe import pick_device
 from lcwof.errors import LcwofError
 from lcwof.evaluation.metrics import accuracy
-from lcwof.learning import Inputs, Learners, Phase1, Tail, calibrate, learn_novel, pretrain
+from lcwof.learning import Inputs, Learners, Phase1, Scoring, Tail, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
 from lcwof.models.layers import one_layout
@@ -321,4 +321,4 @@ def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners 
         return None
     tail = Tail(base, 1, Compute(base.head.device))
     weights = {key: one_layout(found[key]) for key in tail.anchor}
-    return Learners(tail, weights, found["base_head"], found["novel_head"])
+    return Learners(tail, Scoring(len(base.head)), weights, found["base_head"], found["novel_head"])

@@ -175,7 +175,7 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
     """The tuning of a recipe's method, and the recipe with the chosen settings in place."""
     config = recipe.method_config()
     method = recipe.kind()(config)
-    tried = recipe.tune.episodes * len(combinations(recipe.kind()))
+    tried = recipe.tune.episodes * len(combinations(recipe.grid()))
     tuning = tune_method(
         recipe.kind(),
         config,
@@ -186,6 +186,7 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
         recipe.tune.episodes,
         recipe.at_once or learners_at_once(method, model),
         compute=recipe.compute(method, tried),
+        grid=recipe.grid(),
         progress=progress,
     )
     settings = dataclasses.asdict(tuning.apply(config))

@@ -51,6 +51,7 @@ class Evaluate:
 @dataclass(frozen=True)
 class Tune:
     episodes: int = 50  # validation episodes a candidate
+    grid: dict[str, Any] = field(default_factory=dict)  # lists of values by setting; none: the method's own grid
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,18 @@ class Recipe:
     def method_config(self) -> Any:
         settings = {key: value for key, value in self.method.items() if key != "name"}
         return build(self.kind().Config, settings, "method")
+
+    def grid(self) -> dict[str, Any]:
+        """What `tune` tries: lists of values by setting of the method."""
+        grid = _flat(self.tune.grid) or dict(self.kind().grid)
+        for key, values in grid.items():
+            if not isinstance(values, (list, tuple)) or not values:
+                raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")
+            for value in values:
+                tree: dict[str, Any] = {}
+                merge(tree, key.split("."), value)
+                build(self.kind().Config, tree, "tune.grid")
+        return grid
 
     def compute(self, method: Method, episodes: int) -> Compute:
         """How to compute that many episodes."""
@@ -115,6 +128,14 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     recipe = build(Recipe, tree, "recipe")
     recipe.method_config()  # a wrong setting is found before any work starts
     return recipe
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def _change_method(tree: dict[str, Any], name: str | None) -> None:

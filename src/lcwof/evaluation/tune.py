@@ -5,7 +5,7 @@ Episodes are drawn from the validation classes, base queries from the base image
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -60,9 +60,13 @@ class Tuning:
         return config
 
 
-def combinations(method: type[Method]) -> list[dict[str, Any]]:
-    """Every combination of the method's grid."""
-    return [dict(zip(method.grid, values, strict=True)) for values in product(*method.grid.values())]
+def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of a grid's values.
+
+    >>> combinations({"a": [1, 2], "b": [3]})
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+    """
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
 def stops(longest: int) -> list[int]:
@@ -82,15 +86,17 @@ def tune(
     at_once: int = 25,
     seed: int = 1_000_000,
     compute: Compute | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuning:
-    """Try every combination of the method's grid, and every stopping epoch along each, on validation episodes."""
+    """Try every combination of a grid (the method's own, unless another is given), and every stopping epoch along each,
+    on validation episodes."""
     way = min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
-    grid = combinations(kind)
+    settings_tried = combinations(kind.grid if grid is None else grid)
     prepared: tuple[Base, Any] | None = None
-    for done, settings in enumerate(grid):
+    for done, settings in enumerate(settings_tried):
         candidate = config
         for key, value in settings.items():
             candidate = replace_field(candidate, key, value)
@@ -98,7 +104,7 @@ def tune(
         if prepared is None:  # grids hold settings of learning, so one base fit serves them all
             prepared = prepare(method, model, data, compute)
         tried += _along(method, prepared, source, settings, episodes, at_once)
-        progress(done + 1, len(grid))
+        progress(done + 1, len(settings_tried))
     tried.sort(key=lambda c: -c.hm)
     return Tuning(kind.name, way, shot, episodes, tuple(tried))
 

@@ -8,6 +8,7 @@ from lcwof.learning.learners import Descent, Learners, descend
 from lcwof.learning.losses import base_normalized_cross_entropy, cross_entropy, weight_constraint
 from lcwof.learning.phases import Phase2, Phase3, calibrate, learn_novel
 from lcwof.learning.pretrain import Phase1, base_accuracy, pretrain
+from lcwof.learning.scoring import Scoring, centre_of
 from lcwof.learning.tail import Tail
 
 __all__ = [
@@ -17,10 +18,12 @@ __all__ = [
     "Phase1",
     "Phase2",
     "Phase3",
+    "Scoring",
     "Tail",
     "base_accuracy",
     "base_normalized_cross_entropy",
     "calibrate",
+    "centre_of",
     "cross_entropy",
     "descend",
     "learn_novel",

@@ -12,6 +12,7 @@ from torch import Tensor
 from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
+from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
 from lcwof.models.layers import one_layout
@@ -25,25 +26,34 @@ class Learners:
     """The state of E learners. Joint logits are the base head's, then the novel head's."""
 
     structure: Tail
+    scoring: Scoring
     tail: dict[str, Tensor]  # (E, ...) each
     base_head: Tensor  # (E, C_B, D): the classes known before
     novel_head: Tensor  # (E, C_N, D): the classes being learned
 
     @classmethod
-    def start(cls, inputs: Inputs, way: int, draws: Randomness) -> Learners:
+    def start(cls, inputs: Inputs, way: int, draws: Randomness, scoring: Scoring | None = None) -> Learners:
         """E copies of the base model, each with a fresh head for `way` novel classes."""
-        head = stack(inputs.model.head, len(draws))
-        return cls(inputs.tail, inputs.tail.copies(len(draws)), head, fresh_head(way, head, draws))
+        scoring = scoring or Scoring(len(inputs.model.head))
+        head = stack(scoring.start_base(inputs.model.head), len(draws))
+        return cls(inputs.tail, scoring, inputs.tail.copies(len(draws)), head, fresh_head(way, head, draws))
+
+    @torch.no_grad()
+    def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
+        """Start the novel head from the examples, (E, M) each, instead of at random; labels are joint ones."""
+        embedded = self.structure.embed(self.tail, one_layout(inputs.plain(support)))
+        own = labels - self.base_head.shape[1]
+        self.novel_head = self.scoring.start_novel(embedded, own, self.novel_head.shape[1], self.base_head)
 
     def grown(self, way: int, draws: Randomness) -> Learners:
         """The same learners before their next classes: what was novel is known now, and a fresh head awaits."""
         tail = {name: weight.clone() for name, weight in self.tail.items()}
         known = torch.cat([self.base_head, self.novel_head], dim=1)
-        return Learners(self.structure, tail, known, fresh_head(way, known, draws))
+        return Learners(self.structure, self.scoring, tail, known, fresh_head(way, known, draws))
 
     def copy(self) -> Learners:
         tail = {name: weight.clone() for name, weight in self.tail.items()}
-        return Learners(self.structure, tail, self.base_head.clone(), self.novel_head.clone())
+        return Learners(self.structure, self.scoring, tail, self.base_head.clone(), self.novel_head.clone())
 
     def weights(self) -> dict[str, Tensor]:
         """All adaptive tensors under one roof, as the optimiser sees them (the same tensors, not copies)."""
@@ -55,8 +65,7 @@ class Learners:
 
     def joint(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> Tensor:
         embedded = self.structure.embed(weights, maps, keys)
-        heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
-        return (heads @ embedded.mT).mT
+        return self.scoring.logits(embedded, torch.cat([weights["base_head"], weights["novel_head"]], dim=1))
 
 
 def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from torch import Tensor
 
-from lcwof.learning import Learners, Phase2, Phase3, calibrate, learn_novel
+from lcwof.learning import Learners, Phase2, Phase3, Scoring, calibrate, centre_of, learn_novel
 from lcwof.methods.base import Base, Method, State, Task, register_method
+
+_CENTRE = 20  # training images a base class that the centre is taken from
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,10 @@ class LCwoFConfig:
 
     adapt: int = 1  # stages of the backbone that adapt, counted from the last
     weight_constraint: float | None = None  # lambda; None: the authors' 5e2 for one shot, 5e3 for more
+    head: Literal["linear", "cosine"] = "linear"  # cosine: of embeddings less the base classes' centre
+    scale: float = 20.0  # of the cosines
+    start: Literal["random", "mean"] = "random"  # of the novel weights; mean: the mean direction of the examples
+    novel_bias: float = 0.0  # added to the novel scores (to the cosines, before their scale); not trained
     phase2: Phase2 = field(default_factory=Phase2)
     phase3: Phase3 = field(default_factory=Phase3)
 
@@ -50,10 +57,21 @@ class LCwoF(Method):
             return self.config.weight_constraint
         return 5e2 if shots == 1 else 5e3
 
-    def learn(self, base: Base, fitted: None, task: Task) -> Iterator[LCwoFState]:
+    def fit_base(self, base: Base) -> Tensor | None:
+        """The centre of the base classes' embeddings, from a few training images of each, where it is used."""
+        if self.config.head == "linear" and self.config.start == "random":
+            return None
+        few = base.pool.table[:, : max(1, min(_CENTRE, int(base.pool.counts.min())))]
+        return centre_of(base.inputs, few.flatten())
+
+    def learn(self, base: Base, fitted: Tensor | None, task: Task) -> Iterator[LCwoFState]:
         config, lam = self.config, self.constraint(task.shots)
-        learners = Learners.start(base.inputs, task.way, task.draws)
+        scale = config.scale if config.head == "cosine" else None
+        scoring = Scoring(len(base.model.head), config.novel_bias, scale, fitted)
+        learners = Learners.start(base.inputs, task.way, task.draws, scoring)
         labels = task.labels + len(base.model.head)
+        if config.start == "mean":
+            learners.start_from_means(base.inputs, task.support, labels)
         yield LCwoFState("phase 2", 0, learners)
         draws = task.draws["phase 2"]
         for epoch in learn_novel(learners, base.inputs, task.support, labels, config.phase2, lam, draws):

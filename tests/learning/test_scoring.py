@@ -1,0 +1,44 @@
+import math
+
+import torch
+
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.evaluation.gfsl import prepare, run_episodes
+from lcwof.learning import Phase2, Phase3, Scoring
+from lcwof.methods.lcwof import LCwoF, LCwoFConfig
+from lcwof.models import BaseModel
+
+
+def test_a_linear_head_with_a_bias_on_the_few_shot_classes() -> None:
+    heads = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]])
+    found = Scoring(base=2, novel_bias=0.5).logits(torch.tensor([[[3.0, 4.0]]]), heads)
+    torch.testing.assert_close(found, torch.tensor([[[3.0, 4.0, 14.5]]]))
+
+
+def test_cosines_from_the_centre() -> None:
+    scoring = Scoring(base=1, novel_bias=0.1, scale=10.0, centre=torch.tensor([1.0, 1.0]))
+    heads = torch.tensor([[[0.0, 5.0], [3.0, 0.0]]])
+    found = scoring.logits(torch.tensor([[[2.0, 2.0]]]), heads)  # from the centre it lies at 45 degrees
+    cos = math.sqrt(0.5)
+    torch.testing.assert_close(found, torch.tensor([[[10 * cos, 10 * (cos + 0.1)]]]))
+
+
+def test_novel_weights_start_at_the_mean_direction_with_the_length_of_the_known() -> None:
+    scoring = Scoring(base=2, centre=torch.tensor([1.0, 0.0]))
+    embedded = torch.tensor([[[2.0, 0.0], [1.0, 7.0], [0.0, 0.0]]])  # directions right, up, left
+    known = torch.tensor([[[3.0, 0.0], [0.0, 5.0]]])
+    found = scoring.start_novel(embedded, torch.tensor([[0, 0, 1]]), 2, known)
+    torch.testing.assert_close(found, 4 * torch.tensor([[[math.sqrt(0.5), math.sqrt(0.5)], [-1.0, 0.0]]]))
+
+
+def test_a_good_start_is_far_above_chance_before_any_learning(digits: Dataset, digits_model: BaseModel) -> None:
+    """And learning from it does not destroy it."""
+    source = EpisodeSource.of(digits, "novel", 2, 5)
+    config = LCwoFConfig(head="cosine", start="mean", phase2=Phase2(epochs=3), phase3=Phase3(epochs=3))
+    method = LCwoF(config)
+    base, fitted = prepare(method, digits_model, digits)
+    first, *_, last = run_episodes(method, base, fitted, source, range(8), lambda phase, epoch: True)
+    assert first.epoch == 0 and first.values[:, 0].mean() > 70, "N/N"
+    assert first.values[:, 1].mean() > 85, "B/B: unit base weights judge as the base model does"
+    assert last.values[:, 0].mean() > first.values[:, 0].mean() - 5
