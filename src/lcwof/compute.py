@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
+
+from lcwof.errors import LcwofError
 
 Precision = Literal["auto", "float32", "bfloat16"]
 _SHAPES = 64  # of inputs that one function may be compiled for; beyond it torch.compile silently stops compiling
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def pick_precision(name: str) -> Precision:
+    if name not in get_args(Precision):
+        raise LcwofError(f"--precision {name}: choose one of {', '.join(get_args(Precision))}.")
+    return cast(Precision, name)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ console = Console()
 errors = Console(stderr=True)
 
 Device = Annotated[str | None, typer.Option("--device", help="auto (default), cpu, cuda or mps.")]
+PrecisionName = Annotated[
+    str | None, typer.Option("--precision", help="auto (bfloat16 where the device has it), float32 or bfloat16.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 Settings = Annotated[
     list[str] | None,

@@ -13,6 +13,7 @@ from rich.table import Table
 from lcwof.cli.console import (
     Device,
     Json,
+    PrecisionName,
     RecipeFiles,
     Settings,
     SkipBad,
@@ -40,10 +41,6 @@ MethodName = Annotated[str | None, typer.Option("--method", help="A method of `l
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
 Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-PrecisionName = Annotated[
-    str | None,
-    typer.Option("--precision", help="auto (bfloat16 where the device has it), float32 or bfloat16."),
-]
 AtOnce = Annotated[int | None, typer.Option(help="Episodes learned together; default: chosen for the machine.")]
 
 

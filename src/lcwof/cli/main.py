@@ -11,6 +11,7 @@ import typer
 
 from lcwof import __version__
 from lcwof.cli import classify, data, experiments
+from lcwof.cli.bench import bench
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
 from lcwof.errors import LcwofError
@@ -47,6 +48,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         experiments.evaluate,
         experiments.methods,
         experiments.report,
+        bench,
     ],
 }
 for _panel, _commands in _PANELS.items():

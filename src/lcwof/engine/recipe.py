@@ -84,7 +84,7 @@ class Recipe:
             if not isinstance(values, (list, tuple)) or not values:
                 raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")
             for value in values:
-                tree: dict[str, Any] = {}
+                tree = dataclasses.asdict(self.method_config())
                 merge(tree, key.split("."), value)
                 build(self.kind().Config, tree, "tune.grid")
         return grid

@@ -66,15 +66,16 @@ def run_episodes(
     for state in method.learn(base, fitted, task):
         measured = None
         if moments(state.phase, state.epoch):
-            measured = _measure(method, state, base, episodes, asked)
+            measured = measure(method, state, base, episodes, asked)
             yield measured
     assert state is not None, f"method {method.name} yielded no state"
     if measured is None:
-        yield _measure(method, state, base, episodes, asked)
+        yield measure(method, state, base, episodes, asked)
 
 
 @torch.no_grad()
-def _measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
+def measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
+    """The measures of the first `asked` learners as they stand."""
     novel, old = episodes.novel_queries, episodes.base_queries
     queries = torch.cat([novel.flatten(1), old.flatten(1)], dim=1)
     learners, total = queries.shape

@@ -17,7 +17,8 @@ from lcwof.models.layers import Conv2d, channels_last, fold_norms
 from lcwof.randomness import Randomness
 
 _CUDA_CHUNK = 2048  # images through the trunk at once
-_CPU_PIXELS = 30_000  # the same on a processor, in pixels: larger maps leave its cache and are paged in anew each time
+# The same on a processor, in pixels: larger maps leave its cache and are paged in anew each time, smaller ones idle it.
+_CPU_PIXELS = {torch.float32: 45_000, torch.bfloat16: 120_000}
 # Between two convolutions the trunk is a chain of cheap operations: rather do one twice than write maps out in between.
 _FUSE_MORE = {"realize_reads_threshold": 64, "realize_opcount_threshold": 256}
 
@@ -49,10 +50,10 @@ class Inputs:
             if isinstance(conv, Conv2d):  # what else there is stays float32
                 conv.to(self.compute.dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         cpu = self.device.type == "cpu" and not images.is_features
-        self.chunk = max(8, _CPU_PIXELS // self.size**2) if cpu else _CUDA_CHUNK
+        self.chunk = max(8, _CPU_PIXELS[self.compute.dtype] // self.size**2) if cpu else _CUDA_CHUNK
         self.augments = not (images.is_features or augment.is_none)
         # Two functions, so that images are written out once between them and not made anew for every value read.
-        self._augment = self.compute.jit(self._to_network)
+        self._augment = self.compute.jit(self.network_inputs)
         self._run = self.compute.jit(self._through_trunk, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((len(images),), -1)  # where in _maps an image's map lies
@@ -73,7 +74,7 @@ class Inputs:
         ]
         return torch.cat(parts).unflatten(0, index.shape)
 
-    def _to_network(self, pixels: Tensor, numbers: Tensor | None = None) -> Tensor:
+    def network_inputs(self, pixels: Tensor, numbers: Tensor | None = None) -> Tensor:
         """What the trunk is given: images augmented by the numbers, or under the test transform, and normalised."""
         if pixels.dim() == 2:
             inputs = pixels
@@ -101,7 +102,7 @@ class Inputs:
         known = [] if self._maps is None else [self._maps]
         self._row[missing] = torch.arange(len(missing)) + (len(known[0]) if known else 0)
         for part in missing.split(self.chunk):
-            known.append(_whole(self.trunk(self._to_network(self.pixels[part.to(self.device)]))))
+            known.append(_whole(self.trunk(self.network_inputs(self.pixels[part.to(self.device)]))))
         self._maps = torch.cat(known)
 
 

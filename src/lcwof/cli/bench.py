@@ -1,0 +1,73 @@
+"""`lcwof bench`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from lcwof.cli.console import Device, Json, PrecisionName, console, errors, say
+from lcwof.compute import Compute, pick_precision
+from lcwof.engine import pick_device
+from lcwof.engine.bench import Bench
+from lcwof.engine.bench import bench as run_bench
+from lcwof.models.checkpoint import require_writable, write_aside
+
+
+def bench(
+    at_once: Annotated[
+        list[int] | None, typer.Option(help="Episodes at once, several times; default 1, 10, 50 (a card: 1, 25, 100).")
+    ] = None,
+    shot: Annotated[int, typer.Option(help="Examples a novel class.", min=1)] = 1,
+    seconds: Annotated[float, typer.Option(help="Time for each line of the table.", min=0.1)] = 15.0,
+    device: Device = None,
+    precision: PrecisionName = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="JSON file to write.")] = Path("bench.json"),
+    json_: Json = False,
+) -> None:
+    """Measure this machine: a plain loop over episodes, this engine with few and many at once, and phase 1.
+
+    A processor learns drawn characters with conv4, a CUDA card images of 84 pixels with resnet12 (64 + 5 classes).
+    Epochs are timed and scaled to whole episodes of 150 + 200.
+
+    Examples:
+
+    lcwof bench
+
+    lcwof bench --at-once 1 --at-once 50 --precision float32 -o float32.json
+    """
+    require_writable(out)
+    where = pick_device(device or "auto")
+    compute = Compute.choose(where, pick_precision(precision or "auto"), compiled=where.type == "cuda")
+    many = at_once or ([1, 25, 100] if where.type == "cuda" else [1, 10, 50])
+    found = run_bench(where, compute, many, shot, seconds, lambda text: errors.print(f"Measuring: {text} ..."))
+    write_aside(out, json.dumps(found.as_json(), indent=1).encode())
+    if json_:
+        print(json.dumps(found.as_json()))
+        return
+    console.print(_table(found))
+    say(
+        f"A large matrix product runs at {found.ceiling:.2f} TFLOP/s here; phase 1 trains on {found.phase1:.0f} images "
+        f"a second. Saved to {out}."
+    )
+
+
+def _table(found: Bench) -> Table:
+    about = found.about
+    table = Table(
+        title=f"{about['backbone']}, {about['setting']}, 150 + 200 epochs; {about['hardware']}, {about['precision']}",
+    )
+    headings = ["", "at once", "phase 2", "phase 3", "evaluation", "an episode", "to the loop", "to one at once"]
+    for heading in (*headings, "memory", "TFLOP/s"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    loop = found.timings[0]
+    alone = next((t for t in found.timings[1:] if t.at_once == 1), None)
+    for t in found.timings:
+        faster = f"{loop.episode / t.episode:.1f} x"
+        than_one = f"{alone.episode / t.episode:.1f} x" if alone and t is not loop else ""
+        seconds = (f"{s:.3g} s" for s in (t.phase2, t.phase3, t.evaluation, t.episode))
+        table.add_row(t.name, str(t.at_once), *seconds, faster, than_one, f"{t.memory:.1f} GiB", f"{t.rate:.3g}")
+    return table

@@ -1,0 +1,38 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from lcwof.cli.main import app
+from lcwof.compute import Compute
+from lcwof.engine.bench import Timing, bench
+
+
+def test_bench_prints_a_table_and_writes_json(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    asked = ["bench", "--at-once", "1", "--at-once", "2", "--seconds", "0.1", "--device", "cpu", "-o", str(out)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())
+    assert [(t["name"], t["at_once"]) for t in found["timings"]] == [("plain loop", 1), ("lcwof", 1), ("lcwof", 2)]
+    for timing in found["timings"]:
+        assert timing["episode"] == pytest.approx(timing["phase2"] + timing["phase3"] + timing["evaluation"])
+        assert min(timing["phase2"], timing["phase3"], timing["evaluation"], timing["tflops"]) > 0
+        assert timing["tflops"] < found["ceiling_tflops"], "faster than the machine can multiply"
+    assert "plain loop" in result.output and found["phase1_images_per_second"] > 0
+
+
+def test_out_of_memory_measures_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(setup: object, base: object, fitted: object, learners: int, seconds: float) -> Timing:
+        if learners > 3:
+            raise torch.OutOfMemoryError
+        return Timing("lcwof", learners, 1.0, 1.0, 1.0, (1, 1), 1.0, 1.0)
+
+    monkeypatch.setattr("lcwof.engine.bench._time_engine", scarce)
+    said: list[str] = []
+    cpu = torch.device("cpu")
+    found = bench(cpu, Compute(cpu), [12], seconds=0.1, notice=said.append)
+    assert [t.at_once for t in found.timings] == [1, 3]
+    assert "Out of memory with 12 episodes at once: trying 6." in said
