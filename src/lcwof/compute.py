@@ -42,6 +42,7 @@ class Compute:
         if not self.compiled:
             return function
         torch._dynamo.config.recompile_limit = _SHAPES
+        torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding
         return torch.compile(function, **options)  # type: ignore[return-value]
 
     @property

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from lcwof.cli.main import app
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.errors import LcwofError
@@ -144,6 +149,39 @@ def test_out_of_memory_goes_on_with_fewer_at_once(
         "Out of memory with 4 episodes at once: going on with 2.",
         "Out of memory with 2 episodes at once: going on with 1.",
     ]
+
+
+def test_after_a_kill_a_run_goes_on_with_fewer_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    """A process of its own is killed in its second batch, as the system does when memory runs out."""
+    model = tmp_path / "base.safetensors"
+    strokes_model.save(model)
+    script = """
+import os, signal, sys
+from lcwof.cli.main import app
+from lcwof.methods.pn import Prototypes
+learn, calls = Prototypes.learn, []
+def dying(self, base, fitted, task):
+    calls.append(1)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from learn(self, base, fitted, task)
+Prototypes.learn = dying
+app(sys.argv[1:])
+"""
+    options = ["data.options.classes=24", "data.options.base=12", "data.options.val=6", "evaluate.way=3"]
+    sets = [part for option in options for part in ("--set", option)]
+    asked = ["evaluate", "--data", "strokes", "--model", str(model), "--method", "pn", "--episodes", "9", *sets]
+    out = ["--at-once", "4", "--device", "cpu", "-o", str(tmp_path / "r")]
+    killed = subprocess.run([sys.executable, "-c", script, *asked, *out], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = CliRunner().invoke(app, [*asked, *out])
+    assert again.exit_code == 0, again.output
+    assert "The last attempt was killed with 4 episodes at once: going on with 2." in again.output
+    run = Run.read(tmp_path / "r")
+    assert run.rows == evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole").rows
+    assert not (tmp_path / "r" / "working").exists()
 
 
 def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

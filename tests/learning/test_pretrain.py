@@ -1,6 +1,7 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def test_phase_1_does_not_read_test_images_or_other_classes(digits: Dataset) -> 
 
 
 def test_cutmix_and_the_average_of_weights_train_too(digits: Dataset) -> None:
-    how = dataclasses.replace(QUICK, backbone="conv4", epochs=6, cutmix=0.5, average=0.9)
+    how = dataclasses.replace(QUICK, backbone="conv4", epochs=6, cutmix=0.5, clean_part=0.3, average=0.9)
     model = pretrain(digits, how, CPU)
     assert base_accuracy(model, digits, digits.split.test) > 80
 
@@ -82,3 +83,31 @@ def test_phase_1_in_progress_is_not_resumed_with_other_settings(digits: Dataset,
     Training(digits, QUICK, CPU).save(tmp_path / "file")
     with pytest.raises(LcwofError, match="begun with other settings"):
         pretrain(digits, dataclasses.replace(QUICK, lr=0.01), CPU, unfinished=tmp_path / "file")
+
+
+def test_early_epochs_may_see_smaller_images(strokes: Dataset) -> None:
+    how = Phase1("resnet10", 2, batch=32, lr=0.05, schedule="one-cycle", small_part=0.5, small_side=16)
+    training = Training(strokes, how, CPU)
+    sides: list[int] = []
+    loss_of = training.loss_of
+    training.loss_of = lambda inputs, *rest: sides.append(inputs.shape[-1]) or loss_of(inputs, *rest)  # type: ignore
+    training.steps = 1
+    training.epoch()
+    training.epoch()
+    assert sides == [16, 28]
+
+
+@pytest.mark.parametrize("setting", [{"views": (80,)}, {"small_part": 0.5, "small_side": 64}])
+def test_a_network_for_one_size_of_images_refuses_others(strokes: Dataset, setting: dict[str, Any]) -> None:
+    with pytest.raises(LcwofError, match="conv4 takes images of 28 pixels only, not of"):
+        Training(strokes, Phase1("conv4", 2, **setting), CPU)
+
+
+def test_the_view_of_test_images_is_the_best_on_held_out_ones(strokes: Dataset) -> None:
+    how = Phase1("resnet10", 1, batch=64, lr=0.05, schedule="one-cycle", views=(20, 36))
+    small = dataclasses.replace(strokes, split=dataclasses.replace(strokes.split, train=strokes.split.train[:128]))
+    model = pretrain(small, how, CPU)
+    found = model.about["views"]
+    assert set(found) == {"crop", "20", "36"} and model.about["select accuracy"] == max(found.values())
+    assert found[str(model.view or "crop")] == max(found.values())
+    assert base_accuracy(model, small, small.split.select) == pytest.approx(max(found.values()))

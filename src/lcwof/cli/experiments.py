@@ -58,7 +58,7 @@ def pretrain(
     json_: Json = False,
 ) -> None:
     """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training. Interrupted, it
-    resumes from OUT.partial, which is saved about once a minute.
+    resumes from OUT.partial, which is saved every other minute.
 
     Examples:
 

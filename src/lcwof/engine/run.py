@@ -11,6 +11,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -82,7 +83,7 @@ def evaluate_run(
 ) -> Run:
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left.
 
-    Running out of memory halves the number of episodes at once; nothing finished is lost.
+    Running out of memory, or having been killed, halves the number of episodes at once; nothing finished is lost.
     """
     model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
@@ -98,11 +99,16 @@ def evaluate_run(
         base, fitted = prepare(method, model, data, compute)
         moments = _moments(method, e.curves)
         at_once = recipe.at_once or even(len(todo), learners_at_once(method, model))
+        killed = folder.killed_with()
+        if killed > 1 and at_once > killed // 2:
+            at_once = killed // 2
+            notice(f"The last attempt was killed with {killed} episodes at once: going on with {at_once}.")
         while todo:
             numbers = todo[:at_once]
             try:
                 full = at_once if compute.compiled else 0
-                along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
+                with folder.working(len(numbers)):
+                    along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
             except torch.OutOfMemoryError:
                 if len(numbers) == 1:
                     raise
@@ -176,6 +182,22 @@ class _Folder:
             folder._write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
             folder._describe()
         return folder
+
+    @contextmanager
+    def working(self, at_once: int) -> Iterator[None]:
+        """While episodes are learned a file says how many: it outlives only a process that was killed."""
+        mark = self.partial / "working"
+        self._write(lambda: mark.write_text(str(at_once)))
+        try:
+            yield
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def killed_with(self) -> int:
+        """How many episodes were learned at once when the last attempt was killed; 0: it was not."""
+        mark = self.partial / "working"
+        found = mark.read_text() if mark.exists() else ""
+        return int(found) if found.isdigit() else 0
 
     def _describe(self) -> None:
         """run.json, with the seconds worked so far (over all attempts)."""

@@ -24,7 +24,7 @@ from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import Noise
 
-_SAVE_EVERY = 60.0  # seconds between two saves of work in progress
+_SAVE_EVERY = 120.0  # seconds between two saves of work in progress
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class Phase1:
     milestones: tuple[int, ...] = (75, 150, 300)  # epochs after which `steps` multiplies the rate by 0.1
     drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
+    clean_part: float = 0.0  # of the epochs, at the end, without CutMix
+    small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
+    small_side: int = 64  # of those images
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
     crop: tuple[float, ...] | None = None  # area of the random crops, least and most; None: the data set's own
     views: tuple[int, ...] = ()  # sides of whole test images to try beside the common crop; the best held-out one stays
@@ -72,11 +75,12 @@ class Training:
         self.fast = device.type == "cuda"
         compute = Compute(device, compiled=self.fast)
         self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base)).to(device)
+        _require_sides(self.network.backbone, how, _input_shape(data))
         if self.fast:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.kept = copy.deepcopy(self.network) if how.average else self.network
-        self.loss_of = compute.jit(self.network, mode="reduce-overhead")
-        self.augmented = compute.jit(self._augmented)
+        self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
+        self.augmented = compute.jit(self._augmented, dynamic=False)
         self.optimiser = torch.optim.SGD(
             self.network.parameters(),
             lr=how.lr,
@@ -99,14 +103,16 @@ class Training:
         self.network.train()
         total = torch.zeros((), device=self.device)
         order = torch.randperm(len(self.labels), device=self.device)
+        side = how.small_side if self.done < how.small_part * how.epochs else self.data.size
+        mixing = how.cutmix if self.done < (1 - how.clean_part) * how.epochs else 0.0
         for at in range(self.steps):
             step = self.done * self.steps + at
             for group in self.optimiser.param_groups:
                 group["lr"] = learning_rate(how, step, self.steps)
             chosen = order[at * how.batch : (at + 1) * how.batch]
-            inputs = self.augmented(self.pixels[chosen])
+            inputs = self.augmented(self.pixels[chosen], side)
             targets = F.one_hot(self.labels[chosen], len(self.data.split.base)).float()
-            if how.cutmix and inputs.dim() == 4 and float(torch.rand(())) < how.cutmix:
+            if mixing and inputs.dim() == 4 and float(torch.rand(())) < mixing:
                 inputs, targets = cutmix(inputs, targets)
             strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
@@ -133,14 +139,14 @@ class Training:
             decay = min(self.how.average, (1 + step) / (10 + step))
             torch._foreach_lerp_(_numbers(self.kept), _numbers(self.network), 1 - decay)
 
-    def _augmented(self, pixels: Tensor) -> Tensor:
+    def _augmented(self, pixels: Tensor, side: int) -> Tensor:
         if pixels.dim() == 2:
             return normalise(pixels, self.data.mean, self.data.std)
         if self.augment.is_none:
-            images = plain_batch(pixels, self.data.size)
+            images = plain_batch(pixels, side)
         else:
             numbers = torch.rand(len(pixels), NUMBERS, device=pixels.device)
-            images = augment_batch(pixels, numbers, self.augment, self.data.size)
+            images = augment_batch(pixels, numbers, self.augment, side)
         images = normalise(images, self.data.mean, self.data.std)
         return images.to(memory_format=torch.channels_last) if self.fast else images
 
@@ -217,7 +223,7 @@ def pretrain(
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
     On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32. Work in progress
-    is kept in the file `unfinished`, about once a minute, and resumed from it.
+    is kept in the file `unfinished`, every other minute, and resumed from it.
     """
     if how.epochs < 1:
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
@@ -253,6 +259,22 @@ def learning_rate(how: Phase1, step: int, steps: int) -> float:
     rest = how.epochs * steps - top
     part = 1 - step / top if step < top else (step - top) / rest
     return float(how.lr * (1 + math.cos(math.pi * part)) / 2)
+
+
+@torch.no_grad()
+def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> None:
+    """Refuse images of other sides than the network's own where it takes none."""
+    sides = [*how.views, *([how.small_side] if how.small_part else [])]
+    device = next(backbone.parameters()).device
+    for side in sides:
+        try:
+            backbone.eval()(torch.zeros(1, shape[0], side, side, device=device))
+        except RuntimeError:
+            raise LcwofError(
+                f"{how.backbone} takes images of {shape[-1]} pixels only, not of {side}: "
+                "leave phase1.views and phase1.small_part out."
+            ) from None
+    backbone.train()
 
 
 def _numbers(network: nn.Module) -> list[Tensor]:
