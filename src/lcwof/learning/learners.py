@@ -106,7 +106,8 @@ def descend(
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout.
     """
     weights = learners.weights()
-    rates = {**{name: how.lr_tail for name in learners.tail}, **{name: how.lr_head for name in trainable}}
+    rates = {name: how.lr_tail for name in learners.tail}
+    rates |= {name: how.lr_head if name in trainable else 0.0 for name in ("base_head", "novel_head")}
     anchors = learners.structure.anchor
     optimiser = SGD(weights, rates, how.momentum, how.weight_decay, how.clip, anchors, 2 * lam, inputs.compute)
     draws = draws.to(inputs.device)
@@ -121,7 +122,7 @@ def descend(
     for epoch, (maps, labels) in enumerate(one_ahead(epochs(), inputs.device)):
         for step, at in enumerate(range(0, labels.shape[1], how.batch)):
             batch = slice(at, at + how.batch)
-            leaves = {name: weight.detach().requires_grad_() for name, weight in optimiser.rounded.items()}
+            leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
             keys = draws["drop", epoch, step].keys
             logits = learners.joint({**weights, **leaves}, one_layout(maps[:, batch]), keys)
             loss = how.loss_weight * cross_entropy(logits, labels[:, batch])

@@ -72,9 +72,13 @@ class SGD:
         pull: float = 0.0,
         compute: Compute | None = None,
     ) -> None:
-        """`weights` are changed in place, those without a rate left alone; the network computes with `rounded`."""
+        """`weights` are changed in place; the network computes with `rounded`.
+
+        A rate of 0 fixes a weight, bit for bit. It is stepped all the same, so that compiled code serves every phase.
+        """
         compute = compute or Compute(torch.device("cpu"))
         self.names = tuple(rates)
+        self.moving = tuple(name for name in self.names if rates[name])
         self.rounded = {name: round_weight(weights[name], compute.dtype) for name in self.names}
         self._weights = [flat(weights[name]) for name in self.names]
         self._rounded = [
@@ -91,9 +95,16 @@ class SGD:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """One step; the gradients, in the order of `names`, are used up."""
+        """One step; the gradients, in the order of `moving`, are used up."""
         # Small ones are copied: autograd may hand out one tensor for two biases.
-        slopes = [_rows(g).flatten(1) if g.dim() > 2 else g.clone() for g in gradients]
+        given = {
+            name: _rows(g).flatten(1) if g.dim() > 2 else g.clone()
+            for name, g in zip(self.moving, gradients, strict=True)
+        }
+        slopes = [
+            given[name] if name in given else torch.zeros_like(weight)
+            for name, weight in zip(self.names, self._weights, strict=True)
+        ]
         self._update(self._weights, self._rounded, self._velocities, slopes, self._anchors, self.rates, *self.settings)
 
 
