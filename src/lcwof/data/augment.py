@@ -48,7 +48,9 @@ def augment_batch(pixels: Tensor, numbers: Tensor, how: Augment, size: int) -> T
         cos, sin = angle.cos(), angle.sin()
         turn = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
         theta = torch.cat([theta[:, :, :2] @ turn, theta[:, :, 2:]], dim=2)
-    grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
+    side = (torch.arange(size, device=theta.device) * 2 + 1) / size - 1  # middles of the pixels, from -1 to 1
+    rows = theta[:, None, None, :, 1] * side[:, None, None] + theta[:, None, None, :, 2]
+    grid = theta[:, None, None, :, 0] * side[:, None] + rows  # as F.affine_grid, which multiplies matrices for it
     edge = 1 - 1 / images.shape[-1]  # clamping here is padding by the border, which not every device offers
     images = F.grid_sample(images, grid.clamp(-edge, edge), align_corners=False)
     if how.jitter:

@@ -82,7 +82,7 @@ class ConvBlock(nn.Module):
         self.conv, self.norm = Conv2d(inputs, outputs, 3), BatchNorm2d(outputs)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return halve(F.relu(self.norm(self.conv(x))))
+        return F.relu(halve(self.norm(self.conv(x))))  # in this order: the same, on a quarter of the numbers
 
 
 class Embedding(nn.Module):
@@ -123,7 +123,7 @@ class WideBlock(nn.Module):
         y = F.leaky_relu(self.norm1(self.conv1(x)), 0.1)
         y = F.leaky_relu(self.norm2(self.conv2(y)), 0.1)
         y = self.norm3(self.conv3(y)) + self.shortcut_norm(self.shortcut(x))
-        y = self.drop(halve(F.leaky_relu(y, 0.1)), noise)
+        y = self.drop(F.leaky_relu(halve(y), 0.1), noise)
         return y.mean(dim=(-2, -1)) if self.last else y
 
 
@@ -160,7 +160,7 @@ class Stem(nn.Module):
         self.conv, self.norm, self.stage = Conv2d(inputs, outputs, 3), BatchNorm2d(outputs), stage
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.stage(halve(F.relu(self.norm(self.conv(x)))), noise)
+        return self.stage(F.relu(halve(self.norm(self.conv(x)))), noise)
 
 
 class Pooled(nn.Module):

@@ -69,7 +69,8 @@ def unfolded_conv(x: Tensor, weight: Tensor, stride: int) -> Tensor:
         maps = _Unfold.apply(maps, weight.shape[-1], stride)  # (E, B, h, w, k * k * C)
     columns = maps.flatten(1, 3)
     rows = columns.shape[1]
-    columns = F.pad(columns, (0, 0, 0, -rows % 8))  # matrix units want multiples of eight
+    if rows % 8:  # matrix units want multiples of eight
+        columns = F.pad(columns, (0, 0, 0, -rows % 8))
     product = _Product.apply(columns, weight.permute(0, 1, 3, 4, 2).flatten(2))
     return product[:, :rows].unflatten(1, maps.shape[1:4]).permute(0, 1, 4, 2, 3)
 
@@ -83,9 +84,10 @@ class _Product(torch.autograd.Function):
         return columns @ weight.mT
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, Tensor | None]:
         columns, weight = ctx.saved_tensors
-        return slopes[0] @ weight, slopes[0].mT @ columns
+        needed = ctx.needs_input_grad
+        return (slopes[0] @ weight if needed[0] else None), (slopes[0].mT @ columns if needed[1] else None)
 
 
 class _Unfold(torch.autograd.Function):
@@ -227,6 +229,6 @@ def halve(x: Tensor) -> Tensor:
         not torch.is_grad_enabled()
     ):  # faster than pooling, whose indices nobody needs here, and the compiler can fuse it
         high, wide = (n // 2 * 2 for n in x.shape[-2:])
-        corners = [x[..., i:high:2, j:wide:2] for i in range(2) for j in range(2)]
-        return torch.maximum(torch.maximum(*corners[:2]), torch.maximum(*corners[2:]))
+        rows = torch.maximum(x[..., 0:high:2, :wide], x[..., 1:high:2, :wide])
+        return torch.maximum(rows[..., 0::2], rows[..., 1::2])
     return per_image(lambda m: F.max_pool2d(m, 2), x)
