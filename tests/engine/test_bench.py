@@ -33,6 +33,6 @@ def test_out_of_memory_measures_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("lcwof.engine.bench._time_engine", scarce)
     said: list[str] = []
     cpu = torch.device("cpu")
-    found = bench(cpu, Compute(cpu), [12], seconds=0.1, notice=said.append)
+    found = bench(cpu, Compute(cpu), [12], seconds=0.1, phase1=False, notice=said.append)
     assert [t.at_once for t in found.timings] == [1, 3]
     assert "Out of memory with 12 episodes at once: trying 6." in said

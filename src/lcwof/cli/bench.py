@@ -23,6 +23,7 @@ def bench(
     ] = None,
     shot: Annotated[int, typer.Option(help="Examples a novel class.", min=1)] = 1,
     seconds: Annotated[float, typer.Option(help="Time for each line of the table.", min=0.1)] = 15.0,
+    phase1: Annotated[bool, typer.Option("--phase1/--no-phase1", help="Time phase 1 too.")] = True,
     device: Device = None,
     precision: PrecisionName = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="JSON file to write.")] = Path("bench.json"),
@@ -43,16 +44,14 @@ def bench(
     where = pick_device(device or "auto")
     compute = Compute.choose(where, pick_precision(precision or "auto"), compiled=where.type == "cuda")
     many = at_once or ([1, 25, 100] if where.type == "cuda" else [1, 10, 50])
-    found = run_bench(where, compute, many, shot, seconds, lambda text: errors.print(f"Measuring: {text} ..."))
+    found = run_bench(where, compute, many, shot, seconds, phase1, lambda text: errors.print(f"Measuring: {text} ..."))
     write_aside(out, json.dumps(found.as_json(), indent=1).encode())
     if json_:
         print(json.dumps(found.as_json()))
         return
     console.print(_table(found))
-    say(
-        f"A large matrix product runs at {found.ceiling:.2f} TFLOP/s here; phase 1 trains on {found.phase1:.0f} images "
-        f"a second. Saved to {out}."
-    )
+    trains = "" if found.phase1 is None else f" Phase 1 trains on {found.phase1:.0f} images a second."
+    say(f"A large matrix product runs at {found.ceiling:.2f} TFLOP/s here.{trains} Saved to {out}.")
 
 
 def _table(found: Bench) -> Table:

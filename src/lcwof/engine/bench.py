@@ -60,7 +60,7 @@ class Bench:
     about: dict[str, Any]
     timings: list[Timing]
     ceiling: float  # TFLOP/s of a large matrix product in the same precision
-    phase1: float  # training images a second
+    phase1: float | None  # training images a second
 
     def as_json(self) -> dict[str, Any]:
         rows = [{**asdict(t), "episode": t.episode, "tflops": t.rate} for t in self.timings]
@@ -128,6 +128,7 @@ def bench(
     at_once: Sequence[int],
     shot: int = 1,
     seconds: float = 10.0,
+    phase1: bool = True,
     notice: Callable[[str], None] = lambda text: None,
 ) -> Bench:
     """Time a plain loop, this engine with each number of episodes at once, and phase 1: about `seconds` each."""
@@ -146,7 +147,8 @@ def bench(
                     raise
                 notice(f"Out of memory with {learners} episodes at once: trying {learners // 2}.")
                 learners //= 2
-    notice("phase 1")
+    if phase1:
+        notice("phase 1")
     about = {
         "hardware": hardware(device),
         "precision": compute.words,
@@ -155,7 +157,8 @@ def bench(
         "setting": f"{BASE} base classes, {WAY}-way {shot}-shot, {setup.source.queries} queries a class",
         "versions": {"lcwof": __version__, "torch": torch.__version__},
     }
-    return Bench(about, timings, _ceiling(device, compute.dtype), _phase1_rate(setup, device, seconds))
+    rate = _phase1_rate(setup, device, seconds) if phase1 else None
+    return Bench(about, timings, _ceiling(device, compute.dtype), rate)
 
 
 def _data(device: torch.device) -> tuple[Dataset, str]:
