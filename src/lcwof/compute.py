@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
+from torch.utils._triton import has_triton
 
 from lcwof.errors import LcwofError
 
@@ -39,9 +40,9 @@ class Compute:
 
     def jit(self, function: F, **options: Any) -> F:
         """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few."""
-        if not self.compiled:
+        if not self.compiled or (self.device.type == "cuda" and not has_triton()):
             return function
-        torch._dynamo.config.recompile_limit = _SHAPES
+        torch._dynamo.config.cache_size_limit = _SHAPES
         torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding
         return torch.compile(function, **options)  # type: ignore[return-value]
 

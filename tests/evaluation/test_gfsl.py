@@ -70,6 +70,16 @@ def test_tuning_reads_no_novel_class_and_no_test_image(
     assert seen and not seen & forbidden
 
 
+def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_model: BaseModel) -> None:
+    config = LCwoFConfig(phase2=Phase2(epochs=0), phase3=Phase3(epochs=0), start="mean")
+    for grid in ({"head": ["linear", "cosine"]}, {"adapt": [1, 2]}):
+        together = tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=4, grid=grid)
+        for candidate in together.candidates:
+            alone = {name: [candidate.settings[name]] for name in grid}
+            again = tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=4, grid=alone)
+            assert again.best == candidate
+
+
 def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
     strokes: Dataset, strokes_model: BaseModel
 ) -> None:

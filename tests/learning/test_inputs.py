@@ -73,3 +73,20 @@ def test_the_test_transform_resizes_to_92_and_keeps_the_centre_of_84() -> None:
     pixels = torch.randint(0, 256, (1, 3, 84, 84), dtype=torch.uint8)
     resized = torch.nn.functional.interpolate(pixels.float() / 255, (92, 92), mode="bilinear", antialias=True)
     torch.testing.assert_close(plain_batch(pixels, 84), resized[..., 4:88, 4:88])
+
+
+def test_maps_are_right_after_memory_ran_out(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Inputs(digits_model, digits.images, digits.augment, 1).plain(torch.arange(20))
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+
+    def scarce(x: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inputs, "trunk", scarce)
+        with pytest.raises(torch.OutOfMemoryError):
+            inputs.plain(torch.arange(10))
+    torch.testing.assert_close(inputs.plain(torch.arange(10, 20)), expected[10:])
+    torch.testing.assert_close(inputs.plain(torch.arange(10)), expected[:10])

@@ -74,15 +74,19 @@ def test_an_interrupted_phase_1_ends_as_an_uninterrupted_one(
         pretrain(digits, how, CPU, stop, file)
     epochs: list[int] = []
     resumed = pretrain(digits, how, CPU, lambda epoch, figures: epochs.append(epoch), file)
-    assert epochs == [3, 4] and not file.exists()
+    assert epochs == [3, 4] and file.exists(), "until the result is kept"
     whole = pretrain(digits, how, CPU)
     assert torch.equal(resumed.head, whole.head) and resumed.about == whole.about
 
 
 def test_phase_1_in_progress_is_not_resumed_with_other_settings(digits: Dataset, tmp_path: Path) -> None:
     Training(digits, QUICK, CPU).save(tmp_path / "file")
-    with pytest.raises(LcwofError, match="begun with other settings"):
-        pretrain(digits, dataclasses.replace(QUICK, lr=0.01), CPU, unfinished=tmp_path / "file")
+    for data, how in (
+        (digits, dataclasses.replace(QUICK, lr=0.01)),
+        (dataclasses.replace(digits, mean=(0.5,)), QUICK),
+    ):
+        with pytest.raises(LcwofError, match="begun with other settings"):
+            pretrain(data, how, CPU, unfinished=tmp_path / "file")
 
 
 def test_early_epochs_may_see_smaller_images(strokes: Dataset) -> None:

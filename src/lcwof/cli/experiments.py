@@ -90,6 +90,7 @@ def pretrain(
             raise typer.Exit(130) from None
     model.about["test accuracy"] = round(base_accuracy(model, dataset, dataset.split.test), 2)
     model.save(out)
+    unfinished.unlink(missing_ok=True)
     about = {"file": str(out), **model.about}
     if json_:
         print(json.dumps(about))

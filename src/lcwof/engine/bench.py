@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -42,7 +42,7 @@ class Timing:
     phase3: float
     evaluation: float
     epochs: tuple[int, int]  # that were timed
-    memory: float  # GiB, the most there was in use
+    memory: float  # GiB, the most there was in use, on a processor since the process began; 0: unknown
     flops: float  # an episode's
 
     @property
@@ -218,6 +218,8 @@ def _rate(steps: Iterator[Any], seconds: float, device: torch.device) -> tuple[f
     def wait() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+        if device.type == "mps":
+            torch.mps.synchronize()
         return time.perf_counter()
 
     next(steps)
@@ -235,8 +237,9 @@ def _memory(device: torch.device) -> float:
     try:
         import resource
     except ImportError:  # not on Windows
-        return math.nan
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**30 if sys.platform == "darwin" else 2**20)  # bytes there, KiB elsewhere
 
 
 def _ceiling(device: torch.device, dtype: torch.dtype) -> float:

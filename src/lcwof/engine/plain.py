@@ -25,7 +25,8 @@ from lcwof.randomness import Randomness, substream, uniform
 
 
 class PlainEpisode:
-    """A copy of the base model that learns the novel classes of one episode."""
+    """A copy of the base model that learns the novel classes of one episode, as the paper has it: linear heads, random
+    start, replayed examples drawn once."""
 
     def __init__(self, method: LCwoF, base: Base, source: EpisodeSource, number: int) -> None:
         self.method, self.base, self.inputs = method, base, base.inputs

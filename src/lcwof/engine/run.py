@@ -89,32 +89,33 @@ def evaluate_run(
     method = recipe.kind()(recipe.method_config())
     e = recipe.evaluate
     source = EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
-    folder = _Folder.open(out, _about(recipe, model, data, source), overwrite)
+    compute = recipe.compute(method, e.episodes)
+    folder = _Folder.open(out, {**_about(recipe, model, data, source), "compute": compute.words}, overwrite)
     total = e.episodes
     progress(len(folder.done & set(range(total))), total)
     todo = [number for number in range(total) if number not in folder.done]
     if todo:
-        compute = recipe.compute(method, len(todo))
-        folder.about["compute"] = compute.words
         base, fitted = prepare(method, model, data, compute)
         moments = _moments(method, e.curves)
-        at_once = recipe.at_once or even(len(todo), learners_at_once(method, model))
+        at_once = min(recipe.at_once or even(len(todo), learners_at_once(method, model)), len(todo))
         killed = folder.killed_with()
         if killed > 1 and at_once > killed // 2:
             at_once = killed // 2
             notice(f"The last attempt was killed with {killed} episodes at once: going on with {at_once}.")
         while todo:
             numbers = todo[:at_once]
+            size = at_once if compute.compiled else len(numbers)
+            along: list[Measured] = []
             try:
-                full = at_once if compute.compiled else 0
-                with folder.working(len(numbers)):
-                    along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
+                with folder.working(size):
+                    along = list(run_episodes(method, base, fitted, source, numbers, moments, size))
             except torch.OutOfMemoryError:
-                if len(numbers) == 1:
+                if size == 1:
                     raise
-                at_once = len(numbers) // 2
+            if not along:  # here, when what filled the memory is let go
+                at_once = size // 2
                 torch.cuda.empty_cache()
-                notice(f"Out of memory with {len(numbers)} episodes at once: going on with {at_once}.")
+                notice(f"Out of memory with {size} episodes at once: going on with {at_once}.")
                 continue
             folder.add(numbers, along, keep_curves=e.curves > 0)
             progress(len(folder.done), total)
@@ -267,7 +268,8 @@ def _what_decides(about: dict[str, Any]) -> dict[str, Any]:
     recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "compile", "model")}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k != "episodes"}
-    return {"recipe": recipe, "model": about["model"], "data": about["data"]}
+    precision = about.get("compute", "float32").split(",")[0]
+    return {"recipe": recipe, "model": about["model"], "data": about["data"], "precision": precision}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

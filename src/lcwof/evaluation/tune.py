@@ -95,14 +95,17 @@ def tune(
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
     settings_tried = combinations(kind.grid if grid is None else grid)
+    not_own = set(settings_tried[0]) - set(kind.grid)  # a method's own grid holds settings of `learn` alone
     prepared: tuple[Base, Any] | None = None
     for done, settings in enumerate(settings_tried):
         candidate = config
         for key, value in settings.items():
             candidate = replace_field(candidate, key, value)
         method = kind(candidate)
-        if prepared is None:  # grids hold settings of learning, so one base fit serves them all
+        if prepared is None or prepared[0].inputs.adapt != method.adapt:
             prepared = prepare(method, model, data, compute)
+        elif not_own:  # the base fit may depend on it; the maps kept so far serve all the same
+            prepared = prepared[0], method.fit_base(prepared[0])
         tried += _along(method, prepared, source, settings, episodes, at_once)
         progress(done + 1, len(settings_tried))
     tried.sort(key=lambda c: -c.hm)

@@ -46,6 +46,7 @@ class Inputs:
         self.size = model.shape[-1]
         self.trunk = copy.deepcopy(model.backbone.trunk(adapt))
         fold_norms(self.trunk)
+        self._convolves = any(isinstance(part, Conv2d) for part in model.backbone.modules())
         for conv in self.trunk.modules():
             if isinstance(conv, Conv2d):  # what else there is stays float32
                 conv.to(self.compute.dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -69,10 +70,16 @@ class Inputs:
         flat = index.to(self.device).flatten()
         step = even(len(flat), self.chunk)
         parts = [
-            self._run(*_any_number(self._augment(*_any_number(self.pixels[flat[part]], numbers[part])), keys[part]))
+            self._run(*self._mark(self._augment(*self._mark(self.pixels[flat[part]], numbers[part])), keys[part]))
             for part in (slice(at, at + step) for at in range(0, len(flat), step))
         ]
         return torch.cat(parts).unflatten(0, index.shape)
+
+    def _mark(self, *batch: Tensor) -> tuple[Tensor, ...]:
+        """Tell the compiler that the number of images is not fixed, so that it compiles once for all."""
+        for tensor in batch if self.compute.compiled else ():
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return batch
 
     def network_inputs(self, pixels: Tensor, numbers: Tensor | None = None) -> Tensor:
         """What the trunk is given: images augmented by the numbers, or under the test transform, and normalised."""
@@ -82,8 +89,8 @@ class Inputs:
             inputs = plain_batch(pixels, self.size, self.model.view)
         else:
             inputs = augment_batch(pixels, numbers, self.augment, self.size)
-        inputs = self.model.normalise(inputs).to(self.compute.dtype)
-        return channels_last(inputs) if inputs.dim() == 4 else inputs
+        inputs = self.model.normalise(inputs)
+        return channels_last(inputs.to(self.compute.dtype)) if self._convolves else inputs
 
     def _through_trunk(self, inputs: Tensor, keys: Tensor) -> Tensor:
         return _whole(self.trunk(inputs, keyed_noise(keys)))
@@ -100,22 +107,16 @@ class Inputs:
 
     def _keep(self, missing: Tensor) -> None:
         known = [] if self._maps is None else [self._maps]
-        self._row[missing] = torch.arange(len(missing)) + (len(known[0]) if known else 0)
+        first = len(known[0]) if known else 0
         for part in missing.split(self.chunk):
             known.append(_whole(self.trunk(self.network_inputs(self.pixels[part.to(self.device)]))))
         self._maps = torch.cat(known)
+        self._row[missing] = first + torch.arange(len(missing))  # last: memory may run out before
 
 
 def _whole(maps: Tensor) -> Tensor:
     """Embeddings, where the trunk is all there is, and features are float32 whatever they were computed in."""
     return maps if maps.dim() == 4 else maps.float()
-
-
-def _any_number(*batch: Tensor) -> tuple[Tensor, ...]:
-    """Tell the compiler that the number of images is not fixed, so that it compiles once for all."""
-    for tensor in batch:
-        torch._dynamo.maybe_mark_dynamic(tensor, 0)
-    return batch
 
 
 def even(total: int, most: int) -> int:

@@ -41,7 +41,7 @@ class Learners:
     @torch.no_grad()
     def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
         """Start the novel head from the examples, (E, M) each, instead of at random; labels are joint ones."""
-        embedded = self.structure.embed(self.tail, one_layout(inputs.plain(support)))
+        embedded = self.structure.embed(self.tail, one_layout(inputs.plain(support)), once=True)
         own = labels - self.base_head.shape[1]
         self.novel_head = self.scoring.start_novel(embedded, own, self.novel_head.shape[1], self.base_head)
 
@@ -119,7 +119,9 @@ def descend(
             yield inputs.augmented(index.gather(1, order), draws["augment", epoch]), labels.gather(1, order)
 
     failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
-    for epoch, (maps, labels) in enumerate(one_ahead(epochs(), inputs.device)):
+    # Maps that are kept are only looked up: nothing to do beside other work.
+    ready = one_ahead(epochs(), inputs.device) if inputs.augments else epochs()
+    for epoch, (maps, labels) in enumerate(ready):
         for step, at in enumerate(range(0, labels.shape[1], how.batch)):
             batch = slice(at, at + how.batch)
             leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}

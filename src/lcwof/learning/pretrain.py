@@ -180,7 +180,7 @@ class Training:
         if self.kept is not self.network:
             tensors |= {f"kept.{k}": v for k, v in self.kept.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.state.items()}
-        for i, state in enumerate(self.optimiser.state_dict()["state"].values()):
+        for i, state in self.optimiser.state_dict()["state"].items():
             tensors[f"momentum.{i}"] = state["momentum_buffer"]
         save_tensors(path, "phase 1 in progress", tensors, {**self._identity(), "done": self.done, **self.best.about()})
 
@@ -209,7 +209,14 @@ class Training:
         self.done = about["done"]
 
     def _identity(self) -> dict[str, Any]:
-        return {"data": self.data.name, "classes": list(self.data.split.base), "phase1": asdict(self.how)}
+        data = self.data
+        return {
+            "data": data.name,
+            "classes": list(data.split.base),
+            "images": len(data.split.train),
+            "inputs": [list(_input_shape(data)), list(data.mean), list(data.std), asdict(self.augment)],
+            "phase1": asdict(self.how),
+        }
 
 
 def pretrain(
@@ -223,7 +230,7 @@ def pretrain(
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
     On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32. Work in progress
-    is kept in the file `unfinished`, every other minute, and resumed from it.
+    is kept in the file `unfinished`, every other minute and at the end, and resumed from it.
     """
     if how.epochs < 1:
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
@@ -238,7 +245,7 @@ def pretrain(
             training.save(unfinished)
             saved = time.monotonic()
     if unfinished:
-        unfinished.unlink(missing_ok=True)
+        training.save(unfinished)  # whoever keeps the result removes it then
     return training.result()
 
 

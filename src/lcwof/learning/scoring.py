@@ -55,7 +55,7 @@ class Scoring:
 def centre_of(inputs: Inputs, images: Tensor) -> Tensor:
     """The mean embedding, under the base model, of the given images: (n,) -> (D,)."""
     weights = inputs.tail.copies(1)
-    parts = [inputs.tail.embed(weights, inputs.plain(part[None])) for part in images.split(_AT_ONCE)]
+    parts = [inputs.tail.embed(weights, inputs.plain(part[None]), once=True) for part in images.split(_AT_ONCE)]
     return torch.cat(parts, dim=1).mean(dim=(0, 1))
 
 

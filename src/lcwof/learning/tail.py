@@ -43,12 +43,17 @@ class Tail:
         """theta_1 once a learner, (E, ...) each, free to change."""
         return {name: stack(weight, learners) for name, weight in self.anchor.items()}
 
-    def embed(self, weights: Mapping[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> Tensor:
-        """Embeddings in float32: maps (E, B, ...) -> (E, B, D). With keys, one a learner, the drop layers drop."""
+    def embed(
+        self, weights: Mapping[str, Tensor], maps: Tensor, keys: Tensor | None = None, once: bool = False
+    ) -> Tensor:
+        """Embeddings in float32: maps (E, B, ...) -> (E, B, D). With keys, one a learner, the drop layers drop.
+
+        once: not worth compiling for these shapes.
+        """
         if not self.anchor:
             return maps.float()
         rounded = {name: round_weight(weights[name], self.compute.dtype) for name in self.anchor}
-        return self._embed(rounded, maps, keys)
+        return (self._run if once else self._embed)(rounded, maps, keys)
 
     def _run(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None) -> Tensor:
         noise = None if keys is None else keyed_noise(keys)

@@ -155,8 +155,9 @@ def fold_norms(network: nn.Module) -> None:
             if not isinstance(norm, BatchNorm2d):
                 continue
             # conv1, norm1; shortcut, shortcut_norm
-            conv = block.get_submodule(name.removesuffix("_norm") if "_" in name else name.replace("norm", "conv"))
-            assert isinstance(conv, Conv2d)
+            conv = getattr(block, name.removesuffix("_norm") if "_" in name else name.replace("norm", "conv"), None)
+            if not isinstance(conv, Conv2d):  # a backbone with names of its own keeps its norms
+                continue
             scale, shift = norm.as_map()
             conv.weight = nn.Parameter(conv.weight * scale[:, None, None, None], requires_grad=False)
             conv.bias = nn.Parameter(shift, requires_grad=False)
