@@ -17,7 +17,7 @@ import torch
 from lcwof.compute import Compute
 from lcwof.data.episodes import EpisodeSource
 from lcwof.engine import learners_at_once, read_recipe
-from lcwof.evaluation import MEASURES, chunks, mean_and_interval, prepare, run_episodes
+from lcwof.evaluation import MEASURES, mean_and_interval, prepare, run_episodes
 
 LIMIT = 0.3
 
@@ -45,7 +45,8 @@ def main() -> None:
         base, fitted = prepare(method, model, data, compute)
         parts, start = [], time.time()
         at_once = min(given.episodes, learners_at_once(method, model))
-        for numbers in chunks(range(given.episodes), at_once):
+        for first in range(0, given.episodes, at_once):
+            numbers = range(first, min(first + at_once, given.episodes))
             *_, last = run_episodes(method, base, fitted, source, numbers, filled_to=at_once)
             parts.append(last.values)
         found.append(torch.cat(parts).double())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,23 @@ def test_tuning_reads_no_novel_class_and_no_test_image(
     forbidden = set(torch.cat(strokes.images.of_classes(strokes.split.novel)).tolist())
     forbidden |= set(strokes.split.test.tolist())
     assert seen and not seen & forbidden
+
+
+def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5)
+    learn = Prototypes.learn
+
+    def small(self: Prototypes, base: Any, fitted: Any, task: Any) -> Any:
+        if len(task.support) > 2:
+            raise torch.OutOfMemoryError
+        return learn(self, base, fitted, task)
+
+    monkeypatch.setattr(Prototypes, "learn", small)
+    found = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5)
+    assert [c.settings for c in found.candidates] == [c.settings for c in whole.candidates]
+    assert [c.hm for c in found.candidates] == pytest.approx([c.hm for c in whole.candidates])
 
 
 def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_model: BaseModel) -> None:

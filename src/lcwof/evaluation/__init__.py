@@ -2,7 +2,7 @@
 
 from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
-from lcwof.evaluation.tune import Candidate, Tuning, chunks, combinations, tune
+from lcwof.evaluation.tune import Candidate, Tuning, combinations, tune
 
 __all__ = [
     "MEASURES",
@@ -10,7 +10,6 @@ __all__ = [
     "Measured",
     "Tuning",
     "accuracy",
-    "chunks",
     "combinations",
     "harmonic_mean",
     "mean_and_interval",

@@ -16,7 +16,7 @@ from lcwof.compute import Compute
 from lcwof.config import replace_field
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
-from lcwof.evaluation.gfsl import Moments, prepare, run_episodes
+from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, mean_and_interval
 from lcwof.learning.inputs import even
 from lcwof.methods import Base, Method
@@ -124,20 +124,27 @@ def _along(
     asked = set(stops(method.phases()[phase])) if field else set()
     found: dict[int, list[torch.Tensor]] = {}
     base, fitted = prepared
-    at_once = even(episodes, at_once)
-    full = at_once if base.inputs.compute.compiled else 0
-    for numbers in chunks(range(episodes), at_once):
-        moments: Moments = lambda p, e: p == phase and e in asked  # noqa: E731
-        for measured in run_episodes(method, base, fitted, source, numbers, moments, full):
+    moments: Moments = lambda p, e: p == phase and e in asked  # noqa: E731
+    at_once, done = even(episodes, at_once), 0
+    while done < episodes:
+        numbers = range(done, min(done + at_once, episodes))
+        full = at_once if base.inputs.compute.compiled else 0
+        along: list[Measured] = []
+        try:
+            along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
+        except torch.OutOfMemoryError:
+            if at_once == 1:
+                raise
+        if not along:
+            at_once //= 2
+            torch.cuda.empty_cache()
+            continue
+        for measured in along:
             found.setdefault(measured.epoch if field else 0, []).append(measured.values)
+        done += len(numbers)
     for epoch, parts in found.items():
         values = torch.cat(parts).double()
         hm, interval = mean_and_interval(values[:, MEASURES.index("hm")].tolist())
         means = values.mean(0)
         chosen = {**settings, **({field: epoch} if field else {})}
         yield Candidate(chosen, hm, interval, float(means[MEASURES.index("N/J")]), float(means[MEASURES.index("B/J")]))
-
-
-def chunks(numbers: Sequence[int], size: int) -> Iterator[list[int]]:
-    for at in range(0, len(numbers), size):
-        yield list(numbers[at : at + size])
