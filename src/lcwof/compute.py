@@ -33,14 +33,15 @@ class Compute:
 
     @classmethod
     def choose(cls, device: torch.device, precision: Precision = "auto", compiled: bool = False) -> Compute:
-        """`auto`: bfloat16 where the device computes faster with it, else float32."""
+        """`auto`: bfloat16 where the device computes faster with it, else float32. A card without Triton, which the
+        compiler needs there, computes step by step."""
         if precision == "auto":
             precision = "bfloat16" if has_bfloat16(device) else "float32"
-        return cls(device, getattr(torch, precision), compiled)
+        return cls(device, getattr(torch, precision), compiled and (device.type != "cuda" or has_triton()))
 
     def jit(self, function: F, **options: Any) -> F:
         """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few."""
-        if not self.compiled or (self.device.type == "cuda" and not has_triton()):
+        if not self.compiled:
             return function
         torch._dynamo.config.cache_size_limit = _SHAPES
         torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding

@@ -19,7 +19,8 @@ from lcwof.models.checkpoint import require_writable, write_aside
 
 def bench(
     at_once: Annotated[
-        list[int] | None, typer.Option(help="Episodes at once, several times; default 1, 10, 50 (a card: 1, 25, 100).")
+        list[int] | None,
+        typer.Option(min=1, help="Episodes at once, repeatable; default 1, 10, 50 (a card: 1, 25, 100)."),
     ] = None,
     shot: Annotated[int, typer.Option(help="Examples a novel class.", min=1)] = 1,
     seconds: Annotated[float, typer.Option(help="Time for each line of the table.", min=0.1)] = 15.0,

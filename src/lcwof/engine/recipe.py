@@ -67,7 +67,7 @@ class Recipe:
     model: str | None = None  # the base model of phase 1
     device: str = "auto"
     precision: Precision = "auto"  # of trunk and tail; auto: bfloat16 where the device has it in hardware
-    compile: bool | None = None  # compile the steps first, about a minute; None: on a CUDA card when it pays
+    compile: bool | None = None  # compile the steps first, one to two minutes; None: on a CUDA card when it pays
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
 
     def kind(self) -> type[Method]:

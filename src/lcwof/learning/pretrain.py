@@ -73,7 +73,7 @@ class Training:
         torch.manual_seed(how.seed)
         self.data, self.how, self.device = data, how, device
         self.fast = device.type == "cuda"
-        compute = Compute(device, compiled=self.fast)
+        compute = Compute.choose(device, "float32", compiled=self.fast)
         self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base)).to(device)
         _require_sides(self.network.backbone, how, _input_shape(data))
         if self.fast:
