@@ -31,7 +31,7 @@ def test_no_room_imports_from_a_later_one() -> None:
 
 
 def test_the_core_needs_no_optional_library() -> None:
-    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "rich", "lcwof"}
+    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "joblib", "rich", "lcwof"}
     standard = __import__("sys").stdlib_module_names
     root = Path(lcwof.__file__).parent
     for room in ORDER[:6]:

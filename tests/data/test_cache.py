@@ -110,3 +110,15 @@ def test_many_images_keep_their_order_across_threads_and_blocks(make_folder, mon
     images = read_folders([root], size=4)
     for name, pixels in zip(images.names, images.pixels, strict=True):
         assert (pixels.numpy().transpose(1, 2, 0) == np.asarray(Image.open(root / name))).all()
+
+
+def test_processes_decode_what_threads_do(make_folder, monkeypatch):
+    """Large sets are decoded by processes, from folders and zips alike, and say as much about broken files."""
+    root = make_folder({"cat": 9, "dog": 4})
+    (root / "dog" / "broken.png").write_bytes(b"no image")
+    threads = read_folders([root], size=12, skip_bad=True, cache=False)
+    monkeypatch.setattr(cache_module, "_PROCESSES_FROM", 2)
+    monkeypatch.setattr(cache_module, "_BLOCK", 3)
+    processes = read_folders([root], size=12, skip_bad=True, cache=False)
+    assert torch.equal(threads.pixels, processes.pixels)
+    assert (threads.names, threads.bad) == (processes.names, processes.bad) and processes.bad == ("dog/broken.png",)

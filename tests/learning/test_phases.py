@@ -139,7 +139,7 @@ def test_joint_logits_are_base_then_novel(digits: Dataset, digits_model: BaseMod
     inputs, learners, support, *_ = setup(digits, digits_model)
     maps = inputs.plain(support)
     joint = learners.logits(maps)
-    embedded = digits_model.backbone.tail(1)(maps.flatten(0, 1)).unflatten(0, maps.shape[:2])
+    embedded = digits_model.backbone.tail(1)(maps.flatten(0, 1).movedim(-1, 1)).unflatten(0, maps.shape[:2])
     torch.testing.assert_close(joint[..., :6], embedded @ digits_model.head.T)
     torch.testing.assert_close(joint[..., 6:], embedded @ learners.novel_head.mT)
 

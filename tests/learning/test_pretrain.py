@@ -9,7 +9,7 @@ import torch
 from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, base_accuracy, pretrain
-from lcwof.learning.pretrain import Training, cutmix
+from lcwof.learning.pretrain import Training, cutmix, turned
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def test_phase_1_does_not_read_test_images_or_other_classes(digits: Dataset) -> 
 
 
 def test_cutmix_and_the_average_of_weights_train_too(digits: Dataset) -> None:
-    how = dataclasses.replace(QUICK, backbone="conv4", epochs=6, cutmix=0.5, clean_part=0.3, average=0.9)
+    how = dataclasses.replace(QUICK, backbone="conv4", epochs=6, cutmix=0.5, average=0.9)
     model = pretrain(digits, how, CPU)
     assert base_accuracy(model, digits, digits.split.test) > 80
 
@@ -52,6 +52,38 @@ def test_cutmix_mixes_targets_by_the_pasted_area() -> None:
         for i in range(8):
             shares = torch.bincount(mixed[i].long().flatten(), minlength=8) / 400
             torch.testing.assert_close(shares, soft[i])
+
+
+def test_turned_images_are_at_all_right_angles() -> None:
+    images = torch.randn(3, 2, 5, 5).to(memory_format=torch.channels_last)
+    found = turned(images)
+    for k in range(4):
+        assert torch.equal(found[3 * k : 3 * k + 3], images.rot90(k, (2, 3)))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_phase_1_learns_to_tell_how_far_images_are_turned(digits: Dataset) -> None:
+    """The loss of a network that tells neither class nor angle is log 6 + log 4."""
+    how = Phase1("conv4", 6, batch=16, lr=0.05, schedule="one-cycle", turns=1.0)
+    losses: list[float] = []
+    model = pretrain(digits, how, CPU, lambda epoch, figures: losses.append(figures["loss"]))
+    assert losses[-1] < 1.0 < losses[0]
+    assert base_accuracy(model, digits, digits.split.test) > 80
+
+
+def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_path: Path) -> None:
+    teacher = pretrain(digits, QUICK, CPU)
+    teacher.head = teacher.head.roll(1, 0)  # it now calls every class by the name of the next
+    teacher.save(tmp_path / "teacher.safetensors")
+    how = dataclasses.replace(QUICK, teacher=str(tmp_path / "teacher.safetensors"), taught_part=1.0)
+    student = pretrain(digits, how, CPU)
+    rolled = dataclasses.replace(student, head=student.head.roll(-1, 0))
+    assert base_accuracy(student, digits, digits.split.test) < 10
+    assert base_accuracy(rolled, digits, digits.split.test) > 70, "even though the epoch kept is the least like it"
+    other = dataclasses.replace(teacher, classes=("a",) * 6)
+    other.save(tmp_path / "teacher.safetensors")
+    with pytest.raises(LcwofError, match="trained on 6 other base classes"):
+        pretrain(digits, how, CPU)
 
 
 def test_a_diverging_phase_1_says_so(digits: Dataset) -> None:

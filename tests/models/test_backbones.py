@@ -33,7 +33,7 @@ def test_stacked_weights_act_as_separate_networks(name: str) -> None:
     learners = [{k: v + 0.05 * torch.randn_like(v) for k, v in tail.named_parameters()} for _ in range(3)]
     stacked = {k: torch.stack([learner[k] for learner in learners]) for k in learners[0]}
     x = torch.randn(3, 2, *SHAPE)
-    together = functional_call(tail, stacked, (x,))
+    together = functional_call(tail, stacked, (x.movedim(2, -1),))
     for e, learner in enumerate(learners):
         torch.testing.assert_close(together[e], functional_call(tail, learner, (x[e],)), atol=1e-3, rtol=1e-3)
 

@@ -10,10 +10,11 @@ from lcwof.models.layers import _thin_conv as thin_conv
 @pytest.mark.parametrize(("kernel", "stride", "side"), [(3, 1, 5), (3, 2, 7), (3, 2, 6), (1, 1, 4), (1, 2, 5)])
 def test_unfolded_convolution_and_its_slopes_are_the_library_s(kernel: int, stride: int, side: int) -> None:
     torch.manual_seed(0)
-    x = channels_last(torch.randn(3, 2, 4, side, side, dtype=torch.float64)).requires_grad_()
+    x = torch.randn(3, 2, side, side, 4, dtype=torch.float64).requires_grad_()
     weight = channels_last(torch.randn(3, 5, 4, kernel, kernel, dtype=torch.float64)).requires_grad_()
     pairs = zip(x, weight, strict=True)
-    expected = torch.stack([F.conv2d(a, w, stride=stride, padding=kernel // 2) for a, w in pairs])
+    maps = [F.conv2d(a.movedim(-1, 1), w, stride=stride, padding=kernel // 2) for a, w in pairs]
+    expected = torch.stack(maps).movedim(2, -1)
     found = unfolded_conv(x, weight, stride)
     torch.testing.assert_close(found, expected)
     slope = torch.randn_like(expected)
@@ -54,6 +55,18 @@ def test_what_is_compiled_computes_the_same() -> None:
         expected = network(x)
         found = torch.compile(network, backend="eager")(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 6, 8, 5), (2, 3, 7, 5, 4)])
+def test_compiled_pooling_of_stacked_maps_is_the_library_s(shape: tuple[int, ...]) -> None:
+    """Of equal values, which rounded maps are full of, the same one gets the slope."""
+    torch.manual_seed(0)
+    x = torch.randn(shape).mul(2).round().requires_grad_()
+    expected, found = halve(x), torch.compile(halve, backend="eager")(x)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn_like(expected)
+    mine, theirs = (torch.autograd.grad(y, x, slope)[0] for y in (found, expected))
+    torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("name", ["conv4", "resnet12", "resnet18"])

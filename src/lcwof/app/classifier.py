@@ -24,7 +24,7 @@ from lcwof.evaluation.metrics import accuracy
 from lcwof.learning import Inputs, Learners, Phase1, Scoring, Tail, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
-from lcwof.models.layers import one_layout
+from lcwof.models.layers import stacked_layout
 from lcwof.randomness import Randomness
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -320,5 +320,5 @@ def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners 
     if not found:
         return None
     tail = Tail(base, 1, Compute(base.head.device))
-    weights = {key: one_layout(found[key]) for key in tail.anchor}
+    weights = {key: stacked_layout(found[key]) for key in tail.anchor}
     return Learners(tail, Scoring(len(base.head)), weights, found["base_head"], found["novel_head"])

@@ -15,8 +15,7 @@ import struct
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import IO
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
@@ -32,11 +33,13 @@ from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 
 FORMAT = 1  # part of every key: raise it when the decoding or the files below change
-_BLOCK = 1024  # images decoded before they are written: bounds memory, keeps every thread busy
+_BLOCK = 128  # images that a worker decodes before it hands them over
+_PROCESSES_FROM = 5000  # images for which starting processes, a few seconds, is worth it
 _SHOW_PROGRESS_FROM = 500  # fewer images are done before a bar could be read
 _ABANDONED = 24 * 3600  # seconds after which an unfinished build is taken to have been killed
 
-Decode = Callable[[int], np.ndarray]  # position -> (C, S, S) uint8
+Place = tuple[Path, str]  # a directory or zip, and the path of an image inside it
+Decode = Callable[[Place], np.ndarray]  # place -> (C, S, S) uint8
 
 # What the image library raises for files that are broken, truncated or no images at all.
 BROKEN = (
@@ -63,43 +66,50 @@ def cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts]).encode()).hexdigest()[:24]
 
 
-def decode_blocks(decode: Decode, count: int) -> Iterator[list[np.ndarray | None]]:
-    """Images 0..count-1 in order, in blocks; None stands for one that cannot be read."""
+def decode_all(decode: Decode, places: Sequence[Place]) -> Iterator[np.ndarray | None]:
+    """The images in order; None stands for one that cannot be read."""
+    count = len(places)
+    # Small images keep the interpreter busier than the image library, which releases its lock: threads gain little.
+    processes = count >= _PROCESSES_FROM and (os.cpu_count() or 1) > 1
+    parallel = Parallel(n_jobs=-1, prefer="processes" if processes else "threads", return_as="generator")
+    blocks = (places[start : start + _BLOCK] for start in range(0, count, _BLOCK))
+    console = Console(stderr=True)
+    quiet = count < _SHOW_PROGRESS_FROM or not console.is_terminal
+    try:
+        with Progress(console=console, disable=quiet, transient=True) as progress:
+            task = progress.add_task(f"decoding {count} images, once", total=count)
+            for images in parallel(delayed(_attempt)(decode, block) for block in blocks):
+                yield from images
+                progress.advance(task, len(images))
+    finally:
+        if processes:  # they would wait for more work, with all they have imported
+            get_reusable_executor().shutdown(wait=False)
 
-    def attempt(position: int) -> np.ndarray | None:
+
+def _attempt(decode: Decode, places: Sequence[Place]) -> list[np.ndarray | None]:
+    images: list[np.ndarray | None] = []
+    for place in places:
         try:
-            return decode(position)
+            images.append(decode(place))
         except BROKEN as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk failed, not the picture
-            return None
-
-    console = Console(stderr=True)
-    quiet = count < _SHOW_PROGRESS_FROM or not console.is_terminal
-    # Threads suffice: the image library releases the interpreter lock while it decodes.
-    with (
-        ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool,
-        Progress(console=console, disable=quiet, transient=True) as progress,
-    ):
-        task = progress.add_task(f"decoding {count} images, once", total=count)
-        for start in range(0, count, _BLOCK):
-            positions = range(start, min(start + _BLOCK, count))
-            yield list(pool.map(attempt, positions))
-            progress.advance(task, len(positions))
+            images.append(None)
+    return images
 
 
 @dataclass(frozen=True)
 class Job:
-    """Images to decode: how, of which shape (C, S, S), and what they are called."""
+    """Images to decode: how, from where, of which shape (C, S, S), and what they are called."""
 
     decode: Decode
+    places: list[Place]
     shape: tuple[int, int, int]
     names: list[str]  # "class/file"
     bad: list[str]  # files already known to be no images
 
     def __iter__(self) -> Iterator[tuple[str, np.ndarray | None]]:
-        blocks = decode_blocks(self.decode, len(self.names))
-        return zip(self.names, (image for block in blocks for image in block), strict=True)
+        return zip(self.names, decode_all(self.decode, self.places), strict=True)
 
 
 def decode_now(job: Job) -> Images:

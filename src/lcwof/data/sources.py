@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import threading
@@ -16,7 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from lcwof.data.arrays import to_uint8
-from lcwof.data.cache import BROKEN, Job, cache_key, decode_cached, decode_now
+from lcwof.data.cache import BROKEN, Job, Place, cache_key, decode_cached, decode_now
 from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 
@@ -31,7 +32,7 @@ class _Listing:
     """What a set of directories and zips holds."""
 
     names: list[str]  # "class/file", sorted
-    places: list[tuple[Path, str]]  # the directory or zip of each, and the path inside it
+    places: list[Place]
     bad: list[str]  # files in class folders that are no images
 
 
@@ -48,8 +49,8 @@ def read_folders(
         found = _list(paths)
         if found.bad and not skip_bad:  # said now, not after a long decoding
             raise _bad_files(found.bad, paths)
-        read = _Reader(found.places)
-        return Job(lambda i: _decode(read(i), size, channels), (channels, size, size), found.names, found.bad)
+        decode = functools.partial(_decode_place, size=size, channels=channels)
+        return Job(decode, found.places, (channels, size, size), found.names, found.bad)
 
     if cache:
         images = decode_cached(cache_key([_fingerprint(path) for path in paths], size, channels), make_job)
@@ -187,21 +188,18 @@ def _fingerprint(path: Path) -> list[object]:
     return listed
 
 
-class _Reader:
-    """The bytes of image i. Each thread opens its own zips, because a handle seeks and cannot be shared."""
+_mine = threading.local()  # each thread has its own open zip, because a handle seeks and cannot be shared
 
-    def __init__(self, places: list[tuple[Path, str]]) -> None:
-        self.places = places
-        self.mine = threading.local()
 
-    def __call__(self, i: int) -> bytes:
-        path, inside = self.places[i]
-        if path.is_dir():
-            return (path / inside).read_bytes()
-        archives: dict[Path, zipfile.ZipFile] = self.mine.__dict__.setdefault("archives", {})
-        if path not in archives:
-            archives[path] = zipfile.ZipFile(path)
-        return archives[path].read(inside)
+def _decode_place(place: Place, size: int, channels: int) -> np.ndarray:
+    path, inside = place
+    if path.is_dir():
+        return _decode((path / inside).read_bytes(), size, channels)
+    about = path.stat()
+    now = (path, about.st_size, about.st_mtime_ns)
+    if getattr(_mine, "opened", None) != now:
+        _mine.opened, _mine.archive = now, zipfile.ZipFile(path)
+    return _decode(_mine.archive.read(inside), size, channels)
 
 
 def _decode(data: bytes, size: int, channels: int) -> np.ndarray:

@@ -20,11 +20,11 @@ _CUDA_CHUNK = 2048  # images through the trunk at once
 # The same on a processor, in pixels: larger maps leave its cache and are paged in anew each time, smaller ones idle it.
 _CPU_PIXELS = {torch.float32: 45_000, torch.bfloat16: 120_000}
 # Between two convolutions the trunk is a chain of cheap operations: rather do one twice than write maps out in between.
-_FUSE_MORE = {"realize_reads_threshold": 64, "realize_opcount_threshold": 256}
+_FUSE_MORE = {"realize_reads_threshold": 64, "realize_acc_reads_threshold": 64, "realize_opcount_threshold": 256}
 
 
 class Inputs:
-    """Trunk outputs ("maps") of images. Plain ones are computed once per image and kept.
+    """Trunk outputs ("maps") of images, channels last. Plain ones are computed once per image and kept.
 
     Augmented images also meet the trunk's dropout, which the authors leave on in all phases.
     """
@@ -115,8 +115,9 @@ class Inputs:
 
 
 def _whole(maps: Tensor) -> Tensor:
-    """Embeddings, where the trunk is all there is, and features are float32 whatever they were computed in."""
-    return maps if maps.dim() == 4 else maps.float()
+    """Maps as tails take them. Embeddings, where the trunk is all there is, and features are float32 whatever they were
+    computed in."""
+    return maps.movedim(1, -1).contiguous() if maps.dim() == 4 else maps.float()
 
 
 def even(total: int, most: int) -> int:

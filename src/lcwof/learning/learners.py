@@ -15,7 +15,6 @@ from lcwof.learning.losses import cross_entropy
 from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
-from lcwof.models.layers import one_layout
 from lcwof.randomness import Randomness
 
 _LOOK_EVERY = 10  # epochs between two looks at the losses: looking makes a GPU wait
@@ -41,7 +40,7 @@ class Learners:
     @torch.no_grad()
     def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
         """Start the novel head from the examples, (E, M) each, instead of at random; labels are joint ones."""
-        embedded = self.structure.embed(self.tail, one_layout(inputs.plain(support)), once=True)
+        embedded = self.structure.embed(self.tail, inputs.plain(support), once=True)
         own = labels - self.base_head.shape[1]
         self.novel_head = self.scoring.start_novel(embedded, own, self.novel_head.shape[1], self.base_head)
 
@@ -126,7 +125,7 @@ def descend(
             batch = slice(at, at + how.batch)
             leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
             keys = draws["drop", epoch, step].keys
-            logits = learners.joint({**weights, **leaves}, one_layout(maps[:, batch]), keys)
+            logits = learners.joint({**weights, **leaves}, maps[:, batch].contiguous(), keys)
             loss = how.loss_weight * cross_entropy(logits, labels[:, batch])
             optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
             failed = torch.where(loss.detach().isfinite() | (failed > 0), failed, epoch + 1)

@@ -41,7 +41,10 @@ class Phase1:
     milestones: tuple[int, ...] = (75, 150, 300)  # epochs after which `steps` multiplies the rate by 0.1
     drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
-    clean_part: float = 0.0  # of the epochs, at the end, without CutMix
+    turns: float = 0.0  # weight of telling how far an image is turned; above 0 each is shown at all four right angles
+    teacher: str | None = None  # file of a base model of the same classes whose answers are learned beside the labels
+    taught_part: float = 0.5  # of the loss: how much the teacher counts
+    temperature: float = 4.0  # at which its answers are compared
     small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
     small_side: int = 64  # of those images
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
@@ -55,15 +58,27 @@ Progress = Callable[[int, dict[str, float]], None]  # epoch just finished, its f
 
 
 class Network(nn.Module):
-    """Backbone and bias-free head in training: the soft cross-entropy of a batch."""
+    """Backbone and bias-free head in training: the loss of a batch."""
 
-    def __init__(self, backbone: Backbone, classes: int) -> None:
+    def __init__(self, backbone: Backbone, classes: int, how: Phase1) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, nn.Linear(backbone.dim, classes, bias=False)
+        self.backbone, self.head, self.how = backbone, nn.Linear(backbone.dim, classes, bias=False), how
+        self.turn = nn.Linear(classes, 4) if how.turns else None
 
-    def forward(self, inputs: Tensor, targets: Tensor, strength: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, targets: Tensor, strength: Tensor, taught: Tensor | None = None) -> Tensor:
+        """Soft cross-entropy; with `turns`, inputs are `turned` and how far is a second question (as in Rajasegaran et
+        al. 2020); with `taught`, a teacher's softened answers, these count too (Hinton et al. 2015)."""
         noise = Noise(lambda shape: torch.rand(shape, device=inputs.device), strength)
-        return F.cross_entropy(self.head(self.backbone(inputs, noise)).float(), targets)
+        logits = self.head(self.backbone(inputs, noise)).float()
+        loss = F.cross_entropy(logits, targets)
+        if self.turn is not None:
+            angles = torch.arange(4, device=logits.device).repeat_interleave(len(logits) // 4)
+            loss = loss + self.how.turns * F.cross_entropy(self.turn(logits).float(), angles)
+        if taught is not None:
+            heat = self.how.temperature
+            apart = F.kl_div(F.log_softmax(logits / heat, dim=1), taught, reduction="batchmean")
+            loss = torch.lerp(loss, heat**2 * apart, self.how.taught_part)
+        return loss
 
 
 class Training:
@@ -74,12 +89,16 @@ class Training:
         self.data, self.how, self.device = data, how, device
         self.fast = device.type == "cuda"
         compute = Compute.choose(device, "float32", compiled=self.fast)
-        self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base)).to(device)
+        self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base), how).to(device)
         _require_sides(self.network.backbone, how, _input_shape(data))
         if self.fast:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.kept = copy.deepcopy(self.network) if how.average else self.network
+        self.teacher = _teacher(how.teacher, data).to(device) if how.teacher else None
+        if self.teacher and self.fast:
+            self.teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
+        self.answers = compute.jit(self._answers, dynamic=False)
         self.augmented = compute.jit(self._augmented, dynamic=False)
         self.optimiser = torch.optim.SGD(
             self.network.parameters(),
@@ -104,7 +123,6 @@ class Training:
         total = torch.zeros((), device=self.device)
         order = torch.randperm(len(self.labels), device=self.device)
         side = how.small_side if self.done < how.small_part * how.epochs else self.data.size
-        mixing = how.cutmix if self.done < (1 - how.clean_part) * how.epochs else 0.0
         for at in range(self.steps):
             step = self.done * self.steps + at
             for group in self.optimiser.param_groups:
@@ -112,11 +130,15 @@ class Training:
             chosen = order[at * how.batch : (at + 1) * how.batch]
             inputs = self.augmented(self.pixels[chosen], side)
             targets = F.one_hot(self.labels[chosen], len(self.data.split.base)).float()
-            if mixing and inputs.dim() == 4 and float(torch.rand(())) < mixing:
+            if how.cutmix and inputs.dim() == 4 and float(torch.rand(())) < how.cutmix:
                 inputs, targets = cutmix(inputs, targets)
             strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
-                loss = self.loss_of(inputs, targets, strength)
+                taught = self.answers(inputs) if self.teacher else None
+                if how.turns:
+                    inputs, targets = turned(inputs), targets.repeat(4, 1)
+                    taught = None if taught is None else taught.repeat(4, 1)
+                loss = self.loss_of(inputs, targets, strength, taught)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             self.optimiser.step()
@@ -149,6 +171,13 @@ class Training:
             images = augment_batch(pixels, numbers, self.augment, side)
         images = normalise(images, self.data.mean, self.data.std)
         return images.to(memory_format=torch.channels_last) if self.fast else images
+
+    @torch.no_grad()
+    def _answers(self, inputs: Tensor) -> Tensor:
+        """The teacher's, softened."""
+        assert self.teacher is not None
+        logits = (self.teacher.backbone(inputs) @ self.teacher.head.T).float()
+        return F.softmax(logits / self.how.temperature, dim=1)
 
     def _judge(self) -> None:
         self.best.offer(self._accuracy(_model(self.kept, self.data, self.how)), self.kept, self.done)
@@ -271,6 +300,8 @@ def learning_rate(how: Phase1, step: int, steps: int) -> float:
 @torch.no_grad()
 def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> None:
     """Refuse images of other sides than the network's own where it takes none."""
+    if how.turns and len(shape) == 1:
+        raise LcwofError("phase1.turns turns images, but the data are feature vectors: leave it out.")
     sides = [*how.views, *([how.small_side] if how.small_part else [])]
     device = next(backbone.parameters()).device
     for side in sides:
@@ -287,6 +318,21 @@ def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> N
 def _numbers(network: nn.Module) -> list[Tensor]:
     """What an average of networks averages: weights and BN statistics, not counters."""
     return [x for x in (*network.parameters(), *network.buffers()) if x.is_floating_point()]
+
+
+def turned(images: Tensor) -> Tensor:
+    """A batch at no, one, two and three right angles, one after the other: (B, C, S, S) -> (4 B, C, S, S)."""
+    together = torch.cat([images.rot90(k, (2, 3)) for k in range(4)])
+    last = images.is_contiguous(memory_format=torch.channels_last)
+    return together.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def _teacher(file: str, data: Dataset) -> BaseModel:
+    model = BaseModel.load(Path(file)).frozen()
+    model.require_classes(data.split.base)
+    if model.shape != _input_shape(data):
+        raise LcwofError(f"the teacher {file} looks at inputs of shape {model.shape}, not {_input_shape(data)}.")
+    return model
 
 
 def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,8 @@ def update(
     """One step of every tensor, (E, n) each, in place: with E learners, memory traffic is what a step costs.
 
     The slope of pull/2 ||w - anchor||^2 joins the gradient before clipping, weight decay after it (as torch.optim.SGD
-    has it). `rounded` are the copies of the weights that the network computes with, or the weights themselves.
+    has it). `rounded` are the copies of the weights that the network computes with, or the weights themselves; the
+    velocities of rounded weights are rounded too.
     """
     slopes = [g.float() for g in gradients]
     for slope, weight, anchor in zip(slopes, weights, anchors, strict=True):
@@ -52,8 +53,9 @@ def update(
     for slope, weight, velocity, low, rate in zip(slopes, weights, velocities, rounded, rates, strict=True):
         slope.mul_(factors[:, None])
         _add(slope, weight, decay)
-        velocity.mul_(momentum).add_(slope)
-        _add(weight, velocity, -rate)
+        _add(slope, velocity.float(), momentum)
+        velocity.copy_(slope)
+        _add(weight, slope, -rate)
         if low is not weight:
             low.copy_(weight)
 
@@ -85,7 +87,7 @@ class SGD:
             weight if low is weights[name] else flat(low)
             for weight, (name, low) in zip(self._weights, self.rounded.items(), strict=True)
         ]
-        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+        self._velocities = [torch.zeros_like(low) for low in self._rounded]
         known = anchors or {}
         self._anchors = [flat(known[name][None])[0] if name in known else None for name in self.names]
         self._update = compute.jit(update, dynamic=False)

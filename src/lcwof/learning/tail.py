@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
@@ -13,6 +15,9 @@ from lcwof.learning.sgd import round_weight
 from lcwof.models import BaseModel
 from lcwof.models.layers import Noise, channels_last
 from lcwof.randomness import substream, uniform
+
+# A normalised map is cheap to make: rather twice where it is used than written out, in float32, in between.
+_FUSE_MORE = {"realize_reads_threshold": 6}
 
 
 def keyed_noise(keys: Tensor) -> Noise:
@@ -37,7 +42,7 @@ class Tail:
             name: channels_last(weight.detach()) if weight.dim() == 4 else weight.detach()
             for name, weight in self.chain.named_parameters()
         }
-        self._embed = compute.jit(self._run, dynamic=False)
+        self._embed = compute.jit(self._run, dynamic=False, options=_FUSE_MORE)
 
     def copies(self, learners: int) -> dict[str, Tensor]:
         """theta_1 once a learner, (E, ...) each, free to change."""
@@ -53,11 +58,24 @@ class Tail:
         if not self.anchor:
             return maps.float()
         rounded = {name: round_weight(weights[name], self.compute.dtype) for name in self.anchor}
-        return (self._run if once else self._embed)(rounded, maps, keys)
+        if once or not self.compute.compiled:
+            return self._run(rounded, maps, keys)
+        return self._embed(rounded, _even_rows(maps), keys)[:, : maps.shape[1]]
 
     def _run(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None) -> Tensor:
         noise = None if keys is None else keyed_noise(keys)
         return functional_call(self.chain, weights, (maps, noise)).float()
+
+
+def _even_rows(maps: Tensor) -> Tensor:
+    """Maps filled up with empty ones to a number of positions that is a multiple of eight, as matrix units want it.
+
+    (Filling up inside what is compiled makes torch 2.11 read out of bounds on a card.)
+    """
+    if maps.dim() < 5:
+        return maps
+    more = -maps.shape[1] % (8 // gcd(8, maps.shape[2] * maps.shape[3]))
+    return F.pad(maps, (0, 0, 0, 0, 0, 0, 0, more)) if more else maps
 
 
 def stack(tensor: Tensor, learners: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lcwof.errors import LcwofError
-from lcwof.models.layers import BatchNorm2d, Conv2d, DropBlock, Dropout, Linear, Noise, halve
+from lcwof.models.layers import BatchNorm2d, Conv2d, DropBlock, Dropout, Linear, Noise, flat, halve, sides
 
 Builder = Callable[[tuple[int, ...]], "Backbone"]
 _BUILDERS: dict[str, Builder] = {}
@@ -93,7 +93,7 @@ class Embedding(nn.Module):
         self.block, self.linear = block, Linear(inputs, dim)
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.linear(self.block(x, noise).flatten(-3))
+        return self.linear(flat(self.block(x, noise)))
 
 
 @register_backbone("conv4")
@@ -124,7 +124,7 @@ class WideBlock(nn.Module):
         y = F.leaky_relu(self.norm2(self.conv2(y)), 0.1)
         y = self.norm3(self.conv3(y)) + self.shortcut_norm(self.shortcut(x))
         y = self.drop(F.leaky_relu(halve(y), 0.1), noise)
-        return y.mean(dim=(-2, -1)) if self.last else y
+        return y.mean(dim=sides(y)) if self.last else y
 
 
 @register_backbone("resnet12")
@@ -171,7 +171,8 @@ class Pooled(nn.Module):
         self.stage = stage
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.stage(x, noise).mean(dim=(-2, -1))
+        y = self.stage(x, noise)
+        return y.mean(dim=sides(y))
 
 
 def _basic_resnet(shape: tuple[int, ...], blocks: int) -> Backbone:
@@ -205,7 +206,7 @@ class Dense(nn.Module):
         self.linear, self.flatten = Linear(inputs, outputs), flatten
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return F.relu(self.linear(x.flatten(-3) if self.flatten else x))
+        return F.relu(self.linear(flat(x) if self.flatten else x))
 
 
 @register_backbone("mlp")

@@ -1,8 +1,9 @@
 """Layers that work for one network and for E networks at once.
 
-With ordinary weights they map (B, ...) to (B, ...). With stacked weights, whose first dimension is E, they map
-(E, B, ...) to (E, B, ...), learner e seeing only its own weights. Stacked weights arrive through
-`torch.func.functional_call`, so a network is written once.
+With ordinary weights they map (B, C, H, W) to (B, C, H, W). With stacked weights, whose first dimension is E, they map
+(E, B, H, W, C) to (E, B, H, W, C), learner e seeing only its own weights. Stacked weights arrive through
+`torch.func.functional_call`, so a network is written once. Stacked maps have their channels last because matrix
+products of E learners want them there.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Conv2d(nn.Conv2d):
             return super().forward(x)
         if x.device.type == "cpu" and x.dtype == torch.float32:  # measured: faster there than unfolded products
             pairs = zip(x.unbind(0), self.weight.unbind(0), strict=True)
-            maps = [F.conv2d(a, w, None, self.stride, self.padding) for a, w in pairs]
-            return torch.stack([m.permute(0, 2, 3, 1) for m in maps]).permute(0, 1, 4, 2, 3)
+            maps = [F.conv2d(a.movedim(-1, 1), w, None, self.stride, self.padding) for a, w in pairs]
+            return torch.stack([m.movedim(1, -1) for m in maps])
         return unfolded_conv(x, self.weight, self.stride[0])
 
 
@@ -59,20 +60,15 @@ def _thin_conv(x: Tensor, weight: Tensor) -> Tensor:
     return (F.pad(maps, wide) @ kernels.mT).permute(0, 3, 1, 2)
 
 
-def unfolded_conv(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+def unfolded_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     """E convolutions as one batched matrix product over unfolded maps, which keeps a GPU's matrix units busy.
 
-    x: (E, B, C, H, W), weight: (E, O, C, k, k), both with channels last in memory, so that neither is copied.
+    maps: (E, B, H, W, C); weight: (E, O, C, k, k), with channels last in memory, so that it is not copied.
     """
-    maps = x.permute(0, 1, 3, 4, 2)
     if weight.shape[-1] > 1 or stride > 1:
         maps = _Unfold.apply(maps, weight.shape[-1], stride)  # (E, B, h, w, k * k * C)
-    columns = maps.flatten(1, 3)
-    rows = columns.shape[1]
-    if rows % 8:  # matrix units want multiples of eight
-        columns = F.pad(columns, (0, 0, 0, -rows % 8))
-    product = _Product.apply(columns, weight.permute(0, 1, 3, 4, 2).flatten(2))
-    return product[:, :rows].unflatten(1, maps.shape[1:4]).permute(0, 1, 4, 2, 3)
+    product = _Product.apply(maps.flatten(1, 3), weight.permute(0, 1, 3, 4, 2).flatten(2))
+    return product.unflatten(1, maps.shape[1:4])
 
 
 class _Product(torch.autograd.Function):
@@ -125,9 +121,19 @@ def channels_last(x: Tensor) -> Tensor:
     return x.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
-def one_layout(stacked: Tensor) -> Tensor:
-    """Stacked maps or weights, (E, ...), laid out as everything here expects them, whatever they were cut from."""
-    return channels_last(stacked) if stacked.dim() == 5 else stacked.contiguous()
+def stacked_layout(weight: Tensor) -> Tensor:
+    """A stacked weight, (E, ...), laid out in memory as everything here expects it."""
+    return channels_last(weight) if weight.dim() == 5 else weight.contiguous()
+
+
+def sides(x: Tensor) -> tuple[int, int]:
+    """Which dimensions are the height and the width of maps."""
+    return (-2, -1) if x.dim() == 4 else (-3, -2)
+
+
+def flat(x: Tensor) -> Tensor:
+    """Maps as vectors, always in the order (C, H, W)."""
+    return (x if x.dim() == 4 else x.movedim(-1, -3)).flatten(-3)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -145,7 +151,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         scale, shift = self.as_map()
         if scale.dim() == 1:
             return torch.addcmul(shift[:, None, None].to(x.dtype), x, scale[:, None, None].to(x.dtype))
-        return (shift[:, None, :, None, None] + x * scale[:, None, :, None, None]).to(x.dtype)
+        return (shift[:, None, None, None] + x * scale[:, None, None, None]).to(x.dtype)
 
 
 def fold_norms(network: nn.Module) -> None:
@@ -183,7 +189,9 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
         if noise is None:
             return x
-        return x * (noise.uniform(x.shape) >= self.rate) / (1 - self.rate)
+        first = x if x.dim() < 5 else x.movedim(-1, 2)  # numbers come in the order (C, H, W), stacked or not
+        keep = noise.uniform(first.shape) >= self.rate
+        return x * (keep if x.dim() < 5 else keep.movedim(2, -1)) / (1 - self.rate)
 
 
 class DropBlock(nn.Module):
@@ -196,15 +204,19 @@ class DropBlock(nn.Module):
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
         if noise is None:
             return x
-        height, width = x.shape[-2:]
+        height, width = (x.shape[side] for side in sides(x))
+        channels = x.shape[-1] if x.dim() == 5 else x.shape[1]
         size = min(self.size, height, width)
         rows, columns = height - size + 1, width - size + 1
         gamma = self.rate * noise.strength * height * width / (size**2 * rows * columns)
-        corners = noise.uniform(torch.Size((*x.shape[:-2], rows, columns))) < gamma
-        # How many squares cover a position: a product, so that a compiled network draws each number once.
+        corners = noise.uniform(torch.Size((*x.shape[: x.dim() - 3], channels, rows, columns))) < gamma
+        # How many squares cover a position: a product, so that a compiled network draws each number once. Matrix units
+        # want multiples of eight.
         covering = _covering(height, rows, size, x)[:, None, :, None] * _covering(width, columns, size, x)[:, None, :]
-        squares = covering.flatten(2).flatten(0, 1) @ corners.flatten(-2).mT.to(x.dtype)
-        keep = (squares < 0.5).mT.unflatten(-1, (height, width))
+        more = (0, -rows * columns % 8)
+        squares = F.pad(covering.flatten(2).flatten(0, 1), more) @ F.pad(corners.flatten(-2).to(x.dtype), more).mT
+        keep = (squares < 0.5).unflatten(-2, (height, width))  # (..., H, W, C)
+        keep = keep if x.dim() == 5 else keep.movedim(-1, 1)
         scale = keep.float().mean(dim=(-3, -2, -1), keepdim=True).clamp_min(1e-6)
         return (x * keep / scale).to(x.dtype)
 
@@ -215,21 +227,46 @@ def _covering(positions: int, starts: int, size: int, like: Tensor) -> Tensor:
     return ((offset >= 0) & (offset < size)).to(like.dtype)
 
 
-def per_image(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a function of (B, C, H, W) to (B, C, H, W) or (E, B, C, H, W)."""
-    if x.dim() == 4:
-        return function(x)
-    return function(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-
-
 def halve(x: Tensor) -> Tensor:
     """Max-pool by two, leaving maps that are already a single row or column as they are."""
-    if min(x.shape[-2:]) < 2:
+    if min(x.shape[side] for side in sides(x)) < 2:
         return x
-    if (
-        not torch.is_grad_enabled()
-    ):  # faster than pooling, whose indices nobody needs here, and the compiler can fuse it
-        high, wide = (n // 2 * 2 for n in x.shape[-2:])
-        rows = torch.maximum(x[..., 0:high:2, :wide], x[..., 1:high:2, :wide])
-        return torch.maximum(rows[..., 0::2], rows[..., 1::2])
-    return per_image(lambda m: F.max_pool2d(m, 2), x)
+    if not torch.is_grad_enabled():  # faster than pooling, whose indices nobody needs, and the compiler can fuse it
+        down, across = sides(x)
+        return _larger(_larger(x, down), across)
+    if x.dim() == 4:
+        return F.max_pool2d(x, 2)
+    if torch.compiler.is_compiling():
+        return _Halve.apply(x)
+    return F.max_pool2d(x.flatten(0, 1).movedim(-1, 1), 2).movedim(1, -1).unflatten(0, x.shape[:2])
+
+
+def _pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Even and odd positions along a dimension, the last one left out where it has no partner."""
+    first, second = x.narrow(dim, 0, x.shape[dim] // 2 * 2).unflatten(dim, (-1, 2)).unbind(dim)
+    return first, second
+
+
+def _larger(x: Tensor, dim: int) -> Tensor:
+    return torch.maximum(*_pairs(x, dim))
+
+
+class _Halve(torch.autograd.Function):
+    """Max-pooling of stacked maps, written out because the library's slopes come with their channels first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        (a, b), (c, d) = (_pairs(half, -2) for half in _pairs(x, -3))
+        top, bottom = torch.maximum(a, b), torch.maximum(c, d)
+        which = torch.where(bottom > top, 2 + (d > c).byte(), (b > a).byte())  # of equals, the first
+        ctx.save_for_backward(which)
+        ctx.odd = x.shape[2] % 2, x.shape[3] % 2
+        return torch.maximum(top, bottom)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        (which,) = ctx.saved_tensors
+        place = torch.arange(4, device=which.device).view(2, 1, 2, 1)  # in a window, for (E, B, h, 2, w, 2, C)
+        chosen = which[:, :, :, None, :, None] == place
+        spread = torch.where(chosen, slopes[0][:, :, :, None, :, None], 0.0).flatten(2, 3).flatten(3, 4)
+        return F.pad(spread, (0, 0, 0, ctx.odd[1], 0, ctx.odd[0])) if any(ctx.odd) else spread
