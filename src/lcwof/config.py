@@ -26,7 +26,10 @@ LEAST = {
     "epochs": 0,
     "judge_every": 1,
     "queries": 1,
+    "pseudo": 0,
     "replay_per_class": 1,
+    "sessions": 1,
+    "streams": 1,
 }
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from lcwof.cli import demo as demo_module
 from lcwof.cli.main import app
 from lcwof.data import draw_strokes
+from lcwof.errors import LcwofError
 
 runner = CliRunner()
 
@@ -64,6 +65,28 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     assert "<svg" in page.read_text()
 
 
+def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
+    short = ["--set", "phase1.lr=0.05", "--set", "phase1.schedule=one-cycle", "--set", "phase1.batch=32"]
+    pseudo, tuned, run = tmp_path / "pseudo.safetensors", tmp_path / "tuned.toml", tmp_path / "run"
+    lcwof("pretrain", "--data", "digits", "--pseudo", 2, "--backbone", "mlp", "--epochs", 3, "-o", pseudo, *short)
+    few = ["--way", 1, "--shot", 3, "--streams", 2]
+    short = ["--set", "method.phase2.epochs=10", "--set", "method.phase3.epochs=6"]
+    words = ["--data", "digits", "--pseudo", 2, "--model", pseudo, "--outcome", "base-biased", *few, *short]
+    assert "Chosen: J/J" in lcwof("tune-stream", *words, "-o", tuned)
+    assert "2 classes of them as later sessions" in tuned.read_text() and "pseudo = 0" in tuned.read_text()
+    said = json.loads(lcwof("stream", tuned, "--model", base, "-o", run, "--json"))
+    assert len(said["sessions"]) == 5 and said["streams"] == 2 and said["sessions"][1]["hm"]["mean"] > 30
+    assert "base-biased: J/J" in json.loads((run / "run.json").read_text())["recipe"]["tuning"]["why"]
+    lcwof("report", run, "-o", tmp_path / "page.html")
+    for words, why in (
+        (["tune-stream", "--data", "digits", "--model", base], "no pseudo-sessions: give --pseudo N"),
+        (["tune-stream", "--data", "digits", "--pseudo", 2, "--model", base, *few], "trained on 6 other base classes"),
+        (["tune-stream", "--outcome", "best"], "choose one of balanced, base-biased"),
+    ):
+        result = runner.invoke(app, [str(word) for word in words])
+        assert isinstance(result.exception, LcwofError) and why in str(result.exception)
+
+
 def test_methods_and_data_are_listed() -> None:
     assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
     assert "lcwof" in lcwof("methods")
@@ -72,7 +95,21 @@ def test_methods_and_data_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "fit", "learn", "predict", "info", "pretrain", "tune", "evaluate", "methods", "report"]
+    "command",
+    [
+        "demo",
+        "fit",
+        "learn",
+        "predict",
+        "info",
+        "pretrain",
+        "tune",
+        "evaluate",
+        "tune-stream",
+        "stream",
+        "methods",
+        "report",
+    ],
 )
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     assert f"lcwof {command}" in lcwof(command, "--help")

@@ -25,7 +25,7 @@ def setup(data: Dataset, model: BaseModel, learners: int = 2, shot: int = 1) -> 
     base_labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[base_labels == i] for i in range(len(data.split.base))])
     inputs = Inputs(model, data.images, data.augment, 1)
-    return inputs, Learners.start(inputs, 2, draws), episodes.support.flatten(1), labels, pool, draws
+    return inputs, Learners.start(inputs, len(draws)).grown(2, draws), episodes.support.flatten(1), labels, pool, draws
 
 
 def exhaust(steps: object) -> int:
@@ -46,7 +46,7 @@ def test_phase_2_leaves_base_head_trunk_and_bn_statistics_bit_identical(
         assert torch.equal(value, before[name]), name
     moved = max(float((learners.tail[n] - learners.structure.anchor[n]).abs().max()) for n in learners.tail)
     assert moved > 0
-    fresh = Learners.start(inputs, 2, draws)
+    fresh = Learners.start(inputs, len(draws)).grown(2, draws)
     assert not torch.equal(learners.novel_head, fresh.novel_head)
 
 
@@ -163,7 +163,7 @@ def test_drop_layers_are_on_and_depend_on_the_learner_alone(digits: Dataset) -> 
         draws = Randomness.of_episodes(0, numbers)
         support = EpisodeSource.of(digits, "novel", 2, 1).draw(numbers).support.flatten(1)
         labels = (torch.arange(2) + 6).expand(len(numbers), -1)
-        learners = Learners.start(inputs, 2, draws)
+        learners = Learners.start(inputs, len(draws)).grown(2, draws)
         exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2, batch=1), 1.0, draws))
         return learners.weights()
 

@@ -24,7 +24,6 @@ from lcwof.evaluation.metrics import accuracy
 from lcwof.learning import Inputs, Learners, Phase1, Scoring, Tail, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel, load_tensors, save_tensors
-from lcwof.models.layers import stacked_layout
 from lcwof.randomness import Randomness
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -150,7 +149,7 @@ class FewShotClassifier(BaseEstimator):
         memory = self.memory_.with_examples(new)
         inputs = Inputs(self.base_, memory.images, self._augment(), method.adapt)
         way = len(new.classes)
-        chain = self._chain.grown(way, draws) if self._chain else Learners.start(inputs, way, draws)
+        chain = (self._chain or Learners.start(inputs, 1)).grown(way, draws)
         fresh, fresh_labels = memory.few(after=len(known))
         lam = method.constraint(max(1, round(len(fresh) / way)))
         device = inputs.device
@@ -319,6 +318,4 @@ def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners 
     found = {k[len(name) + 1 :]: v[None].to(base.head.device) for k, v in tensors.items() if k.startswith(f"{name}.")}
     if not found:
         return None
-    tail = Tail(base, 1, Compute(base.head.device))
-    weights = {key: stacked_layout(found[key]) for key in tail.anchor}
-    return Learners(tail, Scoring(len(base.head)), weights, found["base_head"], found["novel_head"])
+    return Learners.unpack(Tail(base, 1, Compute(base.head.device)), found, Scoring(len(base.head)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,14 +26,24 @@ from lcwof.cli.console import (
     say,
 )
 from lcwof.config import to_toml
-from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
+from lcwof.engine import (
+    Recipe,
+    Run,
+    StreamRun,
+    evaluate_run,
+    find_runs,
+    learners_at_once,
+    pick_device,
+    read_recipe,
+    read_run,
+)
 from lcwof.evaluation import Tuning, combinations
 from lcwof.evaluation import tune as tune_method
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import get_method, method_names
 from lcwof.models.checkpoint import require_writable, write_aside
-from lcwof.report import as_json, results_table, write_report
+from lcwof.report import as_json, results_table, stream_table, streams_json, write_report
 
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
 Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in; default: $LCWOF_DATA.")]
@@ -40,6 +51,9 @@ Model = Annotated[str | None, typer.Option("--model", help="Base model made by `
 MethodName = Annotated[str | None, typer.Option("--method", help="A method of `lcwof methods`.")]
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
 Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
+Pseudo = Annotated[
+    int | None, typer.Option(help="Base classes to hold out as pseudo-sessions, for `lcwof tune-stream`.")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 AtOnce = Annotated[int | None, typer.Option(help="Episodes learned together; default: chosen for the machine.")]
 
@@ -54,6 +68,7 @@ def pretrain(
     seed: Seed = None,
     device: Device = None,
     skip_bad: SkipBad = False,
+    pseudo: Pseudo = None,
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
@@ -70,6 +85,7 @@ def pretrain(
         "data.name": data,
         "data.root": root,
         "data.skip_bad": skip_bad or None,
+        "data.pseudo": pseudo,
         "phase1.backbone": backbone,
         "phase1.epochs": epochs,
         "phase1.seed": seed,
@@ -148,25 +164,30 @@ def tune(
         tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
     lines = [
         f"# lcwof evaluate {out}",
-        f"# Chosen for {tuning.way}-way {tuning.shot}-shot: {tuning.why()}.",
-        *(f"#   {key} = {value}" for key, value in tuning.best.settings.items()),
         "# Seen: validation classes and base images held out of training. Not seen: novel classes, base test images.",
-        "",
-        to_toml({key: tuned.resolved()[key] for key in ("model", "data", "method", "evaluate", "tuning")}),
     ]
-    write_aside(out, "\n".join(lines).encode())
+    sections = {key: tuned.resolved()[key] for key in ("model", "data", "method", "evaluate", "tuning")}
+    show_tuning(tuning, lines, sections, out, json_)
+
+
+def show_tuning(tuning: Tuning, lines: list[str], sections: dict[str, Any], out: Path, json_: bool) -> None:
+    """Write the chosen settings as a recipe, with every candidate in a .json beside it, and show the best."""
+    chosen = [f"#   {key} = {value}" for key, value in tuning.best.settings.items()]
+    lines = [lines[0], f"# Chosen for {tuning.setting}: {tuning.why()}.", *chosen, *lines[1:], ""]
+    write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
     write_aside(out.with_suffix(".json"), json.dumps(dataclasses.asdict(tuning), indent=1).encode())
     if json_:
         print(json.dumps(dataclasses.asdict(tuning)))
-    else:
-        table = Table(title=f"{tuning.method}, {tuning.way}-way {tuning.shot}-shot, validation: the five best")
-        for heading in ("settings", "N/J", "B/J", "hm"):
-            table.add_column(heading)
-        for c in tuning.candidates[:5]:
-            settings = ", ".join(f"{k} {v:g}" for k, v in c.settings.items())
-            table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.hm:.2f} ± {c.interval:.2f}")
-        console.print(table)
-        say(f"Chosen: {tuning.why()}. Saved to {out}.")
+        return
+    table = Table(title=f"{tuning.method}, {tuning.setting}, {tuning.over}: the five best by {tuning.by}")
+    for heading in ("settings", "N/J", "B/J", "J/J", "hm"):
+        table.add_column(heading)
+    for c in tuning.candidates[:5]:
+        settings = ", ".join(f"{k} {v:g}" for k, v in c.settings.items())
+        hm = f"{c.hm:.2f}" if isnan(c.interval) else f"{c.hm:.2f} ± {c.interval:.2f}"
+        table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
+    console.print(table)
+    say(f"Chosen: {tuning.why()}. Saved to {out}.")
 
 
 def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[Tuning, Recipe]:
@@ -285,10 +306,15 @@ def report(
     finished = [path for path in runs if not path.name.endswith(".partial")]
     if len(finished) < len(runs):
         errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
-    read = [Run.read(found) for path in finished for found in find_runs(path)]
-    write_report(read, out, title)
+    found = [read_run(folder) for path in finished for folder in find_runs(path)]
+    write_report(found, out, title)
+    episodes = [run for run in found if isinstance(run, Run)]
+    streams = [run for run in found if isinstance(run, StreamRun)]
     if json_:
-        print(json.dumps(as_json(read)))
-    else:
-        console.print(results_table(read))
-        say(f"Report: {out}")
+        print(json.dumps(as_json(episodes) + streams_json(streams)))
+        return
+    if episodes:
+        console.print(results_table(episodes))
+    for run in streams:
+        console.print(stream_table(run))
+    say(f"Report: {out}")

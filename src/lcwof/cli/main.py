@@ -10,7 +10,7 @@ import torch
 import typer
 
 from lcwof import __version__
-from lcwof.cli import classify, data, experiments
+from lcwof.cli import classify, data, experiments, streams
 from lcwof.cli.bench import bench
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
@@ -46,6 +46,8 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         experiments.pretrain,
         experiments.tune,
         experiments.evaluate,
+        streams.tune_stream,
+        streams.stream,
         experiments.methods,
         experiments.report,
         bench,

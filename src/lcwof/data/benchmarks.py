@@ -13,9 +13,10 @@ from torch import Tensor
 
 from lcwof.data.arrays import from_arrays, read_npz
 from lcwof.data.datasets import divide, divided_split, drawings, normalisation, register_dataset
-from lcwof.data.images import Dataset, Images, Split
+from lcwof.data.images import Dataset, Images, Session, Split
 from lcwof.data.sources import read_folders
 from lcwof.data.splits import (
+    FscilLists,
     classes_of,
     find_entries,
     find_positions,
@@ -85,6 +86,26 @@ def mini_imagenet(root: Path, skip_bad: bool) -> Dataset:
 
 
 @register_dataset(
+    "mini-imagenet-fscil",
+    about="the incremental benchmark: 60 base classes, then 8 sessions of 5 classes with 5 images each",
+    get=_GET["mini-imagenet"],
+    needs="mini-imagenet*.zip or mini-imagenet/, and splits/mini-imagenet/fscil/",
+    find=lambda root: (_sources(root, "mini-imagenet", "images"), _lists(root, "mini-imagenet", "fscil")),
+)
+def mini_imagenet_fscil(root: Path, skip_bad: bool) -> Dataset:
+    lists = _lists(root, "mini-imagenet", "fscil")
+    fscil = read_fscil(lists)
+    base = classes_of(fscil.sessions[0])
+    images = read_folders(_sources(root, "mini-imagenet", "images"), size=84, skip_bad=skip_bad)
+    if len(images.classes) == 1:
+        images = _by_file_name(images, length=len(base[0]))
+    train, test, sessions = _sessions(images, fscil, lists, root)
+    novel = tuple(name for session in sessions for name in session.classes)
+    split = Split(base, (), novel, *_held_out(images, train, base, 20), test)
+    return Dataset("mini-imagenet/fscil-60", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, sessions=sessions)
+
+
+@register_dataset(
     "cub200",
     about="200 kinds of birds, 11,788 photos; 100 base, 50 validation and 50 novel classes",
     get=_GET["cub200"],
@@ -93,12 +114,13 @@ def mini_imagenet(root: Path, skip_bad: bool) -> Dataset:
 )
 def cub200(root: Path, skip_bad: bool) -> Dataset:
     lists = _lists(root, "cub200", "fscil")
-    base, *later = (classes_of(session) for session in read_fscil(lists).sessions)
+    fscil = read_fscil(lists)
+    base, *later = (classes_of(session) for session in fscil.sessions)
     val, novel = sum(later[:5], ()), sum(later[5:], ())
     images = read_folders(_sources(root, "cub200", "CUB_200_2011"), size=92, skip_bad=skip_bad)
-    train, test = _listed(images, lists, base, root)
+    train, test, sessions = _sessions(images, fscil, lists, root)
     split = Split(base, val, novel, *_held_out(images, train, base, 5), test)
-    return Dataset("cub200/fscil-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD)
+    return Dataset("cub200/fscil-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, sessions=sessions)
 
 
 @register_dataset(
@@ -111,8 +133,10 @@ def cub200(root: Path, skip_bad: bool) -> Dataset:
 def cifar100(root: Path, skip_bad: bool) -> Dataset:
     """Without lists, in class folders, the classes in alphabetical order are those of the lists."""
     file = _cifar(root)
+    later: tuple[Session, ...] = ()
     if file.is_dir():
         halves = [read_folders([file / half], size=32, skip_bad=skip_bad) for half in ("train", "test")]
+        images = _join(*halves)
         train, test = (torch.arange(len(half)) for half in halves)
         parts = [halves[0].classes[:60], halves[0].classes[60:80], halves[0].classes[80:]]
     else:
@@ -121,15 +145,18 @@ def cifar100(root: Path, skip_bad: bool) -> Dataset:
         lists = _lists(root, "cifar100", "fscil")
         fscil = read_fscil(lists)
         sessions = [find_positions(s, len(halves[0]), lists, file) for s in fscil.sessions]
-        train, test = sessions[0], find_positions(fscil.tests[0], len(halves[1]), lists, file)
+        tests = [find_positions(t, len(halves[1]), lists, file) for t in fscil.tests]
+        train, test = sessions[0], tests[0]
         groups = [torch.cat(part) for part in (sessions[:1], sessions[1:5], sessions[5:])]
         parts = [tuple(halves[0].classes[i] for i in halves[0].labels[g].unique()) for g in groups]
-    images = _join(*halves)
+        images = _join(*halves)
+        pairs = zip(sessions[1:], tests[1:], strict=True)
+        later = tuple(_by_class(images, shots, queries + len(halves[0])) for shots, queries in pairs)
     base, val, novel = parts
     wanted = torch.tensor([name in set(base) for name in images.classes])
     train, test = (i[wanted[images.labels[i]]] for i in (train, test + len(halves[0])))
     split = Split(base, val, novel, *_held_out(images, train, base, 20), test)
-    return Dataset("cifar100/fscil-60", images, split, 32, *normalisation(images.pixels, split.train))
+    return Dataset("cifar100/fscil-60", images, split, 32, *normalisation(images.pixels, split.train), sessions=later)
 
 
 @register_dataset(
@@ -233,6 +260,24 @@ def _listed(images: Images, lists: Path, base: Sequence[str], root: Path) -> lis
         wanted = [entry for entry in entries if classes_of([entry])[0] in set(base)]
         found.append(find_entries(images, wanted, path, root))
     return found
+
+
+def _sessions(
+    images: Images, lists: FscilLists, folder: Path, root: Path
+) -> tuple[Tensor, Tensor, tuple[Session, ...]]:
+    """Training and test images of the base session, and the sessions after it."""
+    shots, tests = (
+        [find_entries(images, entries, folder, root) for entries in part] for part in (lists.sessions, lists.tests)
+    )
+    later = zip(shots[1:], tests[1:], strict=True)
+    return shots[0], tests[0], tuple(_by_class(images, shot, test) for shot, test in later)
+
+
+def _by_class(images: Images, shots: Tensor, tests: Tensor) -> Session:
+    """A session's images by class; its classes are those it has images to learn from, in order of appearance."""
+    labels = list(dict.fromkeys(images.labels[shots].tolist()))
+    by_class = ([part[images.labels[part] == label] for label in labels] for part in (shots, tests))
+    return Session(tuple(images.classes[label] for label in labels), *map(tuple, by_class))
 
 
 def _held_out(images: Images, train: Tensor, base: Sequence[str], select: int) -> tuple[Tensor, Tensor]:

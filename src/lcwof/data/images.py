@@ -70,6 +70,15 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Session:
+    """Classes that arrive together: the few images of each to learn from, and those to test on. Counts may differ."""
+
+    classes: tuple[str, ...]
+    shots: tuple[Tensor, ...]  # by class
+    tests: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Everything an experiment reads: images, split, and how images become network input."""
 
@@ -80,6 +89,22 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: Augment = field(default_factory=Augment)
+    sessions: tuple[Session, ...] = ()  # the published sessions after the base session, where there are such lists
+
+    def __post_init__(self) -> None:
+        seen = set(self.split.base)
+        for number, session in enumerate(self.sessions, start=2):
+            if not session.classes:
+                raise LcwofError(f"session {number} of {self.name} has no classes: remove its list.")
+            for name, shots, tests in zip(session.classes, session.shots, session.tests, strict=True):
+                if name in seen:
+                    raise LcwofError(
+                        f"session {number} of {self.name} repeats the class {name!r}, which is known already."
+                    )
+                if not len(shots) or not len(tests):
+                    kind = "to learn from" if not len(shots) else "to test on"
+                    raise LcwofError(f"session {number} of {self.name}: class {name!r} has no images {kind}.")
+                seen.add(name)
 
     def base_labels(self, index: Tensor) -> Tensor:
         """Labels of base images as positions in `split.base`, the order of the base head."""

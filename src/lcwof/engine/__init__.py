@@ -1,6 +1,20 @@
 """Where episodes run: recipes in, run folders out."""
 
+from lcwof.engine.folder import hardware
 from lcwof.engine.recipe import Recipe, learners_at_once, pick_device, read_recipe
-from lcwof.engine.run import Run, evaluate_run, find_runs, hardware
+from lcwof.engine.run import Run, evaluate_run, find_runs
+from lcwof.engine.stream import StreamRun, read_run, stream_run
 
-__all__ = ["Recipe", "Run", "evaluate_run", "find_runs", "hardware", "learners_at_once", "pick_device", "read_recipe"]
+__all__ = [
+    "Recipe",
+    "Run",
+    "StreamRun",
+    "evaluate_run",
+    "find_runs",
+    "hardware",
+    "learners_at_once",
+    "pick_device",
+    "read_recipe",
+    "read_run",
+    "stream_run",
+]

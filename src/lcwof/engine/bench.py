@@ -18,8 +18,8 @@ from lcwof.data.augment import Augment
 from lcwof.data.datasets import divided_split
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset, Images
+from lcwof.engine.folder import hardware
 from lcwof.engine.plain import PlainEpisode
-from lcwof.engine.run import hardware
 from lcwof.evaluation.gfsl import measure, prepare
 from lcwof.learning import Phase1, Phase2, Phase3
 from lcwof.learning.pretrain import Training

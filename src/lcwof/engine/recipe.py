@@ -14,6 +14,7 @@ from lcwof.compute import Compute, Precision
 from lcwof.config import build, merge, parse_override, read_toml
 from lcwof.data import load_dataset
 from lcwof.data.images import Dataset
+from lcwof.data.sessions import StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
 from lcwof.methods import Method, get_method
@@ -30,10 +31,12 @@ class Data:
     root: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
+    pseudo: int = 0  # base classes to hold out as pseudo-sessions, for choosing settings of a stream
 
     def load(self) -> Dataset:
         root = Path(self.root) if self.root else None
-        return load_dataset(self.name, root, skip_bad=self.skip_bad, **self.options)
+        data = load_dataset(self.name, root, skip_bad=self.skip_bad, **self.options)
+        return pseudo_sessions(data, self.pseudo) if self.pseudo else data
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,23 @@ class Evaluate:
     queries: int = 15  # a class, base and novel alike (fewer where a class has fewer images)
     seed: int = 0
     curves: int = 0  # measure along learning, about this many times a phase; 0: at the end only
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The incremental protocol's settings."""
+
+    way: int | None = None  # new classes a session; none of these three: the data set's lists, where it has some
+    shot: int | None = None  # examples a class
+    sessions: int | None = None  # after the base session; none: as many as there are classes for
+    streams: int = 5
+    queries: int = 100  # at most, a few-shot class; lists say it themselves
+    shuffle: bool = False  # a class order of its own for every stream
+    carry: bool = False  # build on what has settled, instead of settling on the side for each evaluation
+    seed: int = 0
+
+    def source(self, data: Dataset) -> StreamSource:
+        return StreamSource.of(data, self.way, self.shot, self.sessions, self.queries, self.shuffle, self.seed)
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,7 @@ class Recipe:
     phase1: Phase1 = field(default_factory=Phase1)
     method: dict[str, Any] = field(default_factory=lambda: {"name": "lcwof"})
     evaluate: Evaluate = field(default_factory=Evaluate)
+    stream: Stream = field(default_factory=Stream)
     tune: Tune = field(default_factory=Tune)
     tuning: dict[str, Any] = field(default_factory=dict)  # what `lcwof tune` chose for `method`, and why: for reports
     model: str | None = None  # the base model of phase 1

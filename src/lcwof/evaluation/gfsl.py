@@ -74,17 +74,22 @@ def run_episodes(
 
 
 @torch.no_grad()
-def measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
-    """The measures of the first `asked` learners as they stand."""
-    novel, old = episodes.novel_queries, episodes.base_queries
-    queries = torch.cat([novel.flatten(1), old.flatten(1)], dim=1)
+def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> Tensor:
+    """Logits of query images, (E, Q) -> (E, Q, C), a few at a time."""
     learners, total = queries.shape
     step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 2048) // learners))
     parts = []
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`
         parts.append(method.logits(state, base.inputs.plain(full))[:, : part.shape[1]])
-    logits = torch.cat(parts, dim=1)
+    return torch.cat(parts, dim=1)
+
+
+@torch.no_grad()
+def measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
+    """The measures of the first `asked` learners as they stand."""
+    novel, old = episodes.novel_queries, episodes.base_queries
+    logits = query_logits(method, state, base, torch.cat([novel.flatten(1), old.flatten(1)], dim=1))
     cut = novel.shape[1] * novel.shape[2]
     answers = [_labels(each).to(logits.device) for each in (novel, old)]
     values = measures(logits[:, :cut], answers[0], logits[:, cut:], answers[1], base=old.shape[1])

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from lcwof.compute import Compute
 from lcwof.config import replace_field
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
+from lcwof.data.sessions import StreamSource
 from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
+from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import MEASURES, mean_and_interval
 from lcwof.learning.inputs import even
 from lcwof.methods import Base, Method
@@ -32,32 +35,45 @@ class Candidate:
     interval: float
     novel: float  # N/J
     base: float  # B/J
+    joint: float  # J/J
+
+    @classmethod
+    def of(cls, settings: dict[str, Any], values: Tensor) -> Candidate:
+        """values: (episodes or streams, measures)."""
+        hm, interval = mean_and_interval(values[:, MEASURES.index("hm")].tolist())
+        return cls(settings, hm, interval, *(float(values[:, MEASURES.index(m)].mean()) for m in ("N/J", "B/J", "J/J")))
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried and what was chosen: the highest mean hm."""
+    """What was tried and what was chosen."""
 
     method: str
-    way: int
-    shot: int
-    episodes: int
+    setting: str  # "5-way 1-shot"
+    over: str  # "50 validation episodes"
     candidates: tuple[Candidate, ...]  # best first
+    by: Literal["hm", "J/J"] = "hm"  # whose highest mean was chosen
 
     @property
     def best(self) -> Candidate:
         return self.candidates[0]
 
     def why(self) -> str:
-        text = f"hm {self.best.hm:.2f} ± {self.best.interval:.2f} over {self.episodes} validation episodes"
+        best = f"hm {self.best.hm:.2f} ± {self.best.interval:.2f}" if self.by == "hm" else f"J/J {self.best.joint:.2f}"
+        text = f"{best} over {self.over}"
         if len(self.candidates) > 1:
-            text += f", the best of {len(self.candidates)} settings (next {self.candidates[1].hm:.2f})"
+            second = self.candidates[1]
+            text += f", the best of {len(self.candidates)} settings (next {_worth(second, self.by):.2f})"
         return text
 
     def apply(self, config: Any) -> Any:
         for key, value in self.best.settings.items():
             config = replace_field(config, key, value)
         return config
+
+
+def _worth(candidate: Candidate, by: str) -> float:
+    return candidate.hm if by == "hm" else candidate.joint
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -94,8 +110,70 @@ def tune(
     way = min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
+    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress):
+        tried += _along(method, prepared, source, settings, episodes, at_once)
+    tried.sort(key=lambda c: -c.hm)
+    return Tuning(kind.name, f"{way}-way {shot}-shot", f"{episodes} validation episodes", tuple(tried))
+
+
+def tune_streams(
+    kind: type[Method],
+    config: Any,
+    model: BaseModel,
+    data: Dataset,
+    source: StreamSource,
+    streams: int,
+    by: Literal["hm", "J/J"] = "hm",
+    carry: bool = False,
+    compute: Compute | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuning:
+    """The same for streams of pseudo-sessions (`data.sessions.pseudo_sessions`): the best mean over their sessions.
+
+    Where settling is a side branch, every stopping epoch is tried along the way; where it is carried on, only the
+    configured one, because what comes later depends on it.
+    """
+    tried: list[Candidate] = []
+    for method, (base, fitted), settings in _candidates(kind, config, model, data, compute, grid, progress):
+        field, moments = _stopping(method, at_all=not carry)
+        found: dict[int, list[Tensor]] = {}  # by epoch: the measures of each group of streams, averaged over sessions
+        for group in source.draw(range(streams)):
+            along: dict[int, list[Tensor]] = {}
+            for session, _ in run_streams(method, base, fitted, group, source.seed, carry, moments):
+                if session.number > 1:
+                    along.setdefault(session.epoch if field else 0, []).append(session.values.double())
+            for epoch, values in along.items():
+                found.setdefault(epoch, []).append(torch.stack(values).mean(0))
+        tried += [
+            Candidate.of({**settings, **({field: epoch} if field else {})}, torch.cat(parts))
+            for epoch, parts in found.items()
+        ]
+    tried.sort(key=lambda c: -_worth(c, by))
+    ways = [len(session.classes) for session in source.sessions]
+    setting = f"{len(ways)} sessions of {ways[0]} classes"
+    return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by)
+
+
+def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:
+    """The setting that says when to stop ("": none), and where to measure to choose it."""
+    phase, field = method.stop if method.stop and at_all else ("", "")
+    asked = set(stops(method.phases()[phase])) if field else set()
+    return field, lambda p, e: p == phase and e in asked
+
+
+def _candidates(
+    kind: type[Method],
+    config: Any,
+    model: BaseModel,
+    data: Dataset,
+    compute: Compute | None,
+    grid: Mapping[str, Sequence[Any]] | None,
+    progress: Callable[[int, int], None],
+) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
+    """A method for every combination of settings, with what it works with; counts each when it has been tried."""
     settings_tried = combinations(kind.grid if grid is None else grid)
-    not_own = set(settings_tried[0]) - set(kind.grid)  # a method's own grid holds settings of `learn` alone
+    not_own = set(settings_tried[0]) - set(kind.grid)  # a method's own grid holds settings of learning alone
     prepared: tuple[Base, Any] | None = None
     for done, settings in enumerate(settings_tried):
         candidate = config
@@ -106,10 +184,8 @@ def tune(
             prepared = prepare(method, model, data, compute)
         elif not_own:  # the base fit may depend on it; the maps kept so far serve all the same
             prepared = prepared[0], method.fit_base(prepared[0])
-        tried += _along(method, prepared, source, settings, episodes, at_once)
+        yield method, prepared, settings
         progress(done + 1, len(settings_tried))
-    tried.sort(key=lambda c: -c.hm)
-    return Tuning(kind.name, way, shot, episodes, tuple(tried))
 
 
 def _along(
@@ -120,11 +196,9 @@ def _along(
     episodes: int,
     at_once: int,
 ) -> Iterator[Candidate]:
-    phase, field = method.stop or ("", "")
-    asked = set(stops(method.phases()[phase])) if field else set()
+    field, moments = _stopping(method)
     found: dict[int, list[torch.Tensor]] = {}
     base, fitted = prepared
-    moments: Moments = lambda p, e: p == phase and e in asked  # noqa: E731
     at_once, done = even(episodes, at_once), 0
     while done < episodes:
         numbers = range(done, min(done + at_once, episodes))
@@ -143,8 +217,4 @@ def _along(
             found.setdefault(measured.epoch if field else 0, []).append(measured.values)
         done += len(numbers)
     for epoch, parts in found.items():
-        values = torch.cat(parts).double()
-        hm, interval = mean_and_interval(values[:, MEASURES.index("hm")].tolist())
-        means = values.mean(0)
-        chosen = {**settings, **({field: epoch} if field else {})}
-        yield Candidate(chosen, hm, interval, float(means[MEASURES.index("N/J")]), float(means[MEASURES.index("B/J")]))
+        yield Candidate.of({**settings, **({field: epoch} if field else {})}, torch.cat(parts).double())

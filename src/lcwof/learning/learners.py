@@ -15,6 +15,7 @@ from lcwof.learning.losses import cross_entropy
 from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
+from lcwof.models.layers import stacked_layout
 from lcwof.randomness import Randomness
 
 _LOOK_EVERY = 10  # epochs between two looks at the losses: looking makes a GPU wait
@@ -31,11 +32,11 @@ class Learners:
     novel_head: Tensor  # (E, C_N, D): the classes being learned
 
     @classmethod
-    def start(cls, inputs: Inputs, way: int, draws: Randomness, scoring: Scoring | None = None) -> Learners:
-        """E copies of the base model, each with a fresh head for `way` novel classes."""
+    def start(cls, inputs: Inputs, learners: int, scoring: Scoring | None = None) -> Learners:
+        """E copies of the base model, without novel classes."""
         scoring = scoring or Scoring(len(inputs.model.head))
-        head = stack(scoring.start_base(inputs.model.head), len(draws))
-        return cls(inputs.tail, scoring, inputs.tail.copies(len(draws)), head, fresh_head(way, head, draws))
+        head = stack(scoring.start_base(inputs.model.head), learners)
+        return cls(inputs.tail, scoring, inputs.tail.copies(learners), head, head[:, :0])
 
     @torch.no_grad()
     def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
@@ -53,6 +54,16 @@ class Learners:
     def copy(self) -> Learners:
         tail = {name: weight.clone() for name, weight in self.tail.items()}
         return Learners(self.structure, self.scoring, tail, self.base_head.clone(), self.novel_head.clone())
+
+    def pack(self) -> dict[str, Tensor]:
+        """All there is to keep: the adaptive weights."""
+        return {f"weights.{name}": weight for name, weight in self.weights().items()}
+
+    @classmethod
+    def unpack(cls, tail: Tail, tensors: dict[str, Tensor], scoring: Scoring) -> Learners:
+        found = {name.removeprefix("weights."): stacked_layout(weight) for name, weight in tensors.items()}
+        heads = found.pop("base_head"), found.pop("novel_head")
+        return cls(tail, scoring, {name: found[name] for name in tail.anchor}, *heads)
 
     def weights(self) -> dict[str, Tensor]:
         """All adaptive tensors under one roof, as the optimiser sees them (the same tensors, not copies)."""

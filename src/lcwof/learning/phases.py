@@ -53,6 +53,11 @@ def learn_novel(
     yield from descend(learners, ("novel_head",), lambda epoch: (support, labels), inputs, how, lam, draws, "phase 2")
 
 
+def replayed(how: Phase3, base: Pool, shots: int) -> int:
+    """Images a base class that phase 3 replays."""
+    return min(how.replay_per_class or shots, int(base.counts.min()))
+
+
 def calibrate(
     learners: Learners,
     inputs: Inputs,
@@ -70,8 +75,7 @@ def calibrate(
     base, draws = base.to(inputs.device), draws.to(inputs.device)
     classes = len(base.counts)
     few = learners.base_head.shape[1] + learners.novel_head.shape[1] - classes
-    each = how.replay_per_class or max(1, round(support.shape[1] / few))
-    each = min(each, int(base.counts.min()))
+    each = replayed(how, base, max(1, round(support.shape[1] / few)))
     base_labels = torch.arange(classes, device=inputs.device).repeat_interleave(each)
     joint = torch.cat([base_labels.expand(len(draws), -1), labels], dim=1)
     once = base.draw(draws["replay"], each)

@@ -1,4 +1,7 @@
-"""What a method is: `fit_base` once, `learn` on E episodes at once, `logits` over all classes.
+"""What a method is: `fit_base` once; then, for E learners at once, `start` with the base classes, `grow` by the classes
+of a task, `settle` before an evaluation; `logits` over all classes known.
+
+Generalized few-shot learning is one task; incremental learning is one after the other.
 
 Registering a method makes it listed, tested, tunable and runnable from the command line.
 """
@@ -31,10 +34,10 @@ class Base:
 
 @dataclass(frozen=True)
 class Task:
-    """The few-shot examples of E learners. Queries are not here: a method never sees them while learning."""
+    """Few-shot examples of E learners. Queries are not here: a method never sees them while learning."""
 
     support: Tensor  # (E, M) image indices
-    labels: Tensor  # (E, M) positions among the novel classes
+    labels: Tensor  # (E, M) positions among the task's classes
     way: int
     draws: Randomness
 
@@ -86,12 +89,42 @@ class Method(ABC):
         return None
 
     @abstractmethod
+    def start(self, base: Base, fitted: Any, learners: int) -> State:
+        """E learners that know the base classes alone."""
+
+    @abstractmethod
+    def grow(self, base: Base, fitted: Any, before: Any, task: Task) -> Iterator[State]:
+        """Learn the classes of a task beside those known before; yields the state after every epoch, last the one that
+        the next task would build on. `before` stays as it is."""
+
+    def settle(self, base: Base, fitted: Any, state: Any, memory: Task) -> Iterator[State]:
+        """Make ready for an evaluation of all classes; yields after every epoch. `state` stays as it is. memory: the
+        few-shot examples of all tasks so far, labels being positions among all few-shot classes in order."""
+        return iter(())
+
     def learn(self, base: Base, fitted: Any, task: Task) -> Iterator[State]:
-        """Learn the novel classes of E learners; yields the state after every epoch, last the final one."""
+        """One task from the base classes on: E episodes of the generalized protocol."""
+        state = self.start(base, fitted, len(task.support))
+        for grown in self.grow(base, fitted, state, task):
+            state = grown
+            yield grown
+        yield from self.settle(base, fitted, state, task)
+
+    def kept(self, base: Base, memory: Task) -> int:
+        """Images that `settle` wants kept: the exemplar memory of a stream."""
+        return 0
 
     @abstractmethod
     def logits(self, state: Any, maps: Tensor) -> Tensor:
-        """Joint logits, base classes first: maps (E, Q, ...) -> (E, Q, C_B + N)."""
+        """Logits of all classes, base classes first, then by task: maps (E, Q, ...) -> (E, Q, C)."""
+
+    @abstractmethod
+    def pack(self, state: Any) -> dict[str, Tensor]:
+        """What there is to keep of a state, so that an interrupted stream goes on."""
+
+    @abstractmethod
+    def unpack(self, base: Base, fitted: Any, tensors: dict[str, Tensor]) -> State:
+        """The state that was packed."""
 
 
 _METHODS: dict[str, type[Method]] = {}

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from lcwof.learning import Descent, Learners, descend
+from lcwof.learning import Descent, Learners, Scoring, descend
 from lcwof.methods.base import Base, Method, State, Task, register_method
 
 
@@ -40,9 +40,12 @@ class FineTune(Method):
     def phases(self) -> dict[str, int]:
         return {"fine-tuning": self.config.descent.epochs}
 
-    def learn(self, base: Base, fitted: None, task: Task) -> Iterator[FineTuneState]:
-        learners = Learners.start(base.inputs, task.way, task.draws)
-        labels = task.labels + len(base.model.head)
+    def start(self, base: Base, fitted: None, learners: int) -> FineTuneState:
+        return FineTuneState("fine-tuning", 0, Learners.start(base.inputs, learners))
+
+    def grow(self, base: Base, fitted: None, before: FineTuneState, task: Task) -> Iterator[FineTuneState]:
+        learners = before.learners.grown(task.way, task.draws)
+        labels = task.labels + learners.base_head.shape[1]
         heads = ("base_head", "novel_head")
         yield FineTuneState("fine-tuning", 0, learners)
         for epoch in descend(
@@ -59,3 +62,11 @@ class FineTune(Method):
 
     def logits(self, state: FineTuneState, maps: Tensor) -> Tensor:
         return state.learners.logits(maps)
+
+    def pack(self, state: FineTuneState) -> dict[str, Tensor]:
+        return state.learners.pack()
+
+    def unpack(self, base: Base, fitted: None, tensors: dict[str, Tensor]) -> FineTuneState:
+        return FineTuneState(
+            "fine-tuning", 0, Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
+        )

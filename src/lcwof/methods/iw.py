@@ -23,9 +23,9 @@ class ImprintingConfig:
 
 @dataclass
 class ImprintingState(State):
-    weights: Tensor  # (E, C_B + N, D), unit length
+    weights: Tensor  # (E, C, D), unit length
     scale: Tensor
-    bias: Tensor  # (C_B + N,)
+    bias: Tensor  # (C,)
 
 
 @register_method("iw")
@@ -53,14 +53,25 @@ class Imprinting(Method):
             optimiser.step()
         return F.normalize(weights.detach(), dim=-1), scale.detach()
 
-    def learn(self, base: Base, fitted: tuple[Tensor, Tensor], task: Task) -> Iterator[ImprintingState]:
+    def start(self, base: Base, fitted: tuple[Tensor, Tensor], learners: int) -> ImprintingState:
         weights, scale = fitted
+        return ImprintingState(
+            "imprinting", 0, weights.expand(learners, -1, -1), scale, weights.new_zeros(len(weights))
+        )
+
+    def grow(
+        self, base: Base, fitted: tuple[Tensor, Tensor], before: ImprintingState, task: Task
+    ) -> Iterator[ImprintingState]:
         embedded = F.normalize(base.inputs.plain(task.support), dim=-1)
         novel = F.normalize(class_means(embedded, task.labels, task.way), dim=-1)
-        joint = torch.cat([weights.expand(len(novel), -1, -1), novel], dim=1)
-        bias = joint.new_zeros(joint.shape[1])
-        bias[len(weights) :] = self.config.novel_bias
-        yield ImprintingState("imprinting", 1, joint, scale, bias)
+        bias = torch.cat([before.bias, before.bias.new_full((task.way,), self.config.novel_bias)])
+        yield ImprintingState("imprinting", 1, torch.cat([before.weights, novel], dim=1), before.scale, bias)
+
+    def pack(self, state: ImprintingState) -> dict[str, Tensor]:
+        return {"weights": state.weights, "bias": state.bias}
+
+    def unpack(self, base: Base, fitted: tuple[Tensor, Tensor], tensors: dict[str, Tensor]) -> ImprintingState:
+        return ImprintingState("imprinting", 1, tensors["weights"], fitted[1], tensors["bias"])
 
     def logits(self, state: ImprintingState, maps: Tensor) -> Tensor:
         return state.scale * (F.normalize(maps, dim=-1) @ state.weights.mT + state.bias)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from lcwof.learning import Learners, Phase2, Phase3, Scoring, calibrate, centre_of, learn_novel
+from lcwof.learning import Learners, Phase2, Phase3, Scoring, calibrate, centre_of, learn_novel, replayed
 from lcwof.methods.base import Base, Method, State, Task, register_method
 
 _CENTRE = 20  # training images a base class that the centre is taken from
@@ -64,22 +64,45 @@ class LCwoF(Method):
         few = base.pool.table[:, : max(1, min(_CENTRE, int(base.pool.counts.min())))]
         return centre_of(base.inputs, few.flatten())
 
-    def learn(self, base: Base, fitted: Tensor | None, task: Task) -> Iterator[LCwoFState]:
-        config, lam = self.config, self.constraint(task.shots)
-        scale = config.scale if config.head == "cosine" else None
-        scoring = Scoring(len(base.model.head), config.novel_bias, scale, fitted)
-        learners = Learners.start(base.inputs, task.way, task.draws, scoring)
-        labels = task.labels + len(base.model.head)
+    def scoring(self, base: Base, centre: Tensor | None) -> Scoring:
+        scale = self.config.scale if self.config.head == "cosine" else None
+        return Scoring(len(base.model.head), self.config.novel_bias, scale, centre)
+
+    def start(self, base: Base, fitted: Tensor | None, learners: int) -> LCwoFState:
+        return LCwoFState("phase 1", 0, Learners.start(base.inputs, learners, self.scoring(base, fitted)))
+
+    def grow(self, base: Base, fitted: Tensor | None, before: LCwoFState, task: Task) -> Iterator[LCwoFState]:
+        """Phase 2. The constraint holds to the weights after phase 1, however many tasks there were."""
+        config = self.config
+        learners = before.learners.grown(task.way, task.draws)
+        labels = task.labels + learners.base_head.shape[1]
         if config.start == "mean":
             learners.start_from_means(base.inputs, task.support, labels)
         yield LCwoFState("phase 2", 0, learners)
-        draws = task.draws["phase 2"]
+        lam, draws = self.constraint(task.shots), task.draws["phase 2"]
         for epoch in learn_novel(learners, base.inputs, task.support, labels, config.phase2, lam, draws):
             yield LCwoFState("phase 2", epoch, learners)
+
+    def settle(self, base: Base, fitted: Tensor | None, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
+        """Phase 3, on a copy."""
+        learners = state.learners.copy()
         yield LCwoFState("phase 3", 0, learners)
-        draws = task.draws["phase 3"]
-        for epoch in calibrate(learners, base.inputs, task.support, labels, base.pool, config.phase3, lam, draws):
+        how, lam, draws = self.config.phase3, self.constraint(memory.shots), memory.draws["phase 3"]
+        labels = memory.labels + len(base.model.head)
+        for epoch in calibrate(learners, base.inputs, memory.support, labels, base.pool, how, lam, draws):
             yield LCwoFState("phase 3", epoch, learners)
+
+    def kept(self, base: Base, memory: Task) -> int:
+        how = self.config.phase3
+        each = replayed(how, base.pool, memory.shots)
+        old = int(base.pool.counts.sum()) if how.replay == "unlim" else each * len(base.pool.counts)
+        return old + memory.support.shape[1]
 
     def logits(self, state: LCwoFState, maps: Tensor) -> Tensor:
         return state.learners.logits(maps)
+
+    def pack(self, state: LCwoFState) -> dict[str, Tensor]:
+        return state.learners.pack()
+
+    def unpack(self, base: Base, fitted: Tensor | None, tensors: dict[str, Tensor]) -> LCwoFState:
+        return LCwoFState("phase 2", 0, Learners.unpack(base.inputs.tail, tensors, self.scoring(base, fitted)))

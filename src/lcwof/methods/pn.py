@@ -19,8 +19,8 @@ class PrototypesConfig:
 
 @dataclass
 class PrototypesState(State):
-    prototypes: Tensor  # (E, C_B + N, D)
-    bias: Tensor  # (C_B + N,)
+    prototypes: Tensor  # (E, C, D)
+    bias: Tensor  # (C,)
 
 
 def class_means(embedded: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -58,13 +58,23 @@ class Prototypes(Method):
         spread = float((means - means.mean(0)).square().sum(-1).mean())
         return means, spread
 
-    def learn(self, base: Base, fitted: tuple[Tensor, float], task: Task) -> Iterator[PrototypesState]:
-        means, spread = fitted
+    def start(self, base: Base, fitted: tuple[Tensor, float], learners: int) -> PrototypesState:
+        means = fitted[0]
+        return PrototypesState("prototypes", 0, means.expand(learners, -1, -1), means.new_zeros(len(means)))
+
+    def grow(
+        self, base: Base, fitted: tuple[Tensor, float], before: PrototypesState, task: Task
+    ) -> Iterator[PrototypesState]:
         novel = class_means(base.inputs.plain(task.support), task.labels, task.way)
-        prototypes = torch.cat([means.expand(len(novel), -1, -1), novel], dim=1)
-        bias = prototypes.new_zeros(prototypes.shape[1])
-        bias[len(means) :] = self.config.novel_bias * spread
-        yield PrototypesState("prototypes", 1, prototypes, bias)
+        bias = before.bias.new_full((task.way,), self.config.novel_bias * fitted[1])
+        prototypes = torch.cat([before.prototypes, novel], dim=1)
+        yield PrototypesState("prototypes", 1, prototypes, torch.cat([before.bias, bias]))
+
+    def pack(self, state: PrototypesState) -> dict[str, Tensor]:
+        return {"prototypes": state.prototypes, "bias": state.bias}
+
+    def unpack(self, base: Base, fitted: tuple[Tensor, float], tensors: dict[str, Tensor]) -> PrototypesState:
+        return PrototypesState("prototypes", 1, tensors["prototypes"], tensors["bias"])
 
     def logits(self, state: PrototypesState, maps: Tensor) -> Tensor:
         return state.bias - torch.cdist(maps, state.prototypes).square()

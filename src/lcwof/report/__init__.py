@@ -6,6 +6,7 @@ from lcwof.report.compare import Paired, Setting, by_setting, label, paired_diff
 from lcwof.report.curves import Curves, learning_curves, learning_curves_png, learning_curves_svg
 from lcwof.report.html import write_report
 from lcwof.report.scatter import balance_svg
+from lcwof.report.streams import stream_table, streams_json, streams_markdown
 from lcwof.report.table import as_json, markdown_table, results_table
 from lcwof.report.words import what_happened
 
@@ -24,6 +25,9 @@ __all__ = [
     "paired_difference",
     "results_table",
     "same_episodes",
+    "stream_table",
+    "streams_json",
+    "streams_markdown",
     "what_happened",
     "write_report",
 ]

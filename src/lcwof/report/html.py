@@ -11,13 +11,15 @@ from typing import Any
 
 from lcwof import __version__
 from lcwof.engine.run import Run
+from lcwof.engine.stream import StreamRun
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names
 from lcwof.models.checkpoint import write_aside
-from lcwof.report.compare import Setting, by_setting, label, method_name, paired_difference, reference
+from lcwof.report.compare import Setting, by_setting, label, paired_difference, reference
 from lcwof.report.curves import learning_curves_svg
 from lcwof.report.figures import BASE, NOVEL
 from lcwof.report.scatter import balance_svg
+from lcwof.report.streams import stream_cards
 from lcwof.report.style import CSS
 from lcwof.report.table import COLUMNS, tuning
 from lcwof.report.words import what_happened
@@ -34,28 +36,29 @@ _MEANINGS = {
 }
 
 
-def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
-    """Write the page about `runs` to `path`."""
+def write_report(runs: Sequence[Run | StreamRun], path: Path, title: str) -> Path:
+    """Write the page about `runs`, of either protocol, to `path`."""
     if not runs:
-        raise LcwofError("no runs to report: give one or more run folders, made by `lcwof evaluate`.")
-    groups = by_setting(runs)
+        raise LcwofError("no runs to report: give one or more run folders, made by `lcwof evaluate` or `lcwof stream`.")
+    streams = [run for run in runs if isinstance(run, StreamRun)]
+    groups = by_setting([run for run in runs if isinstance(run, Run)])
     ordered = [run for group in groups.values() for run in group]
-    body = "".join(
-        [
-            f"<h1>{escape(title)}</h1>",
+    parts = [f"<h1>{escape(title)}</h1>"]
+    if ordered:
+        parts += [
             f'<p class="soft">{escape(_scope(groups))}</p>',
-            _summary(runs),
+            _summary(ordered),
             "<h2>Results</h2>",
             *(_table(setting, group) for setting, group in groups.items()),
             _curves(ordered),
             _balance(groups),
-            "<h2>What the measures mean</h2>",
-            f'<div class="card">{_pairs(_MEANINGS)}</div>',
-            _methods(ordered),
-            "<h2>The runs in detail</h2>",
-            *(_details(run, groups[Setting.of(run)]) for run in ordered),
         ]
-    )
+    if streams:
+        parts += ["<h2>Session after session</h2>", *(stream_cards(run) for run in streams)]
+    parts += ["<h2>What the measures mean</h2>", f'<div class="card">{_pairs(_MEANINGS)}</div>', _methods(runs)]
+    if ordered:
+        parts += ["<h2>The runs in detail</h2>", *(_details(run, groups[Setting.of(run)]) for run in ordered)]
+    body = "".join(parts)
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -167,10 +170,10 @@ def _balance(groups: dict[Setting, list[Run]]) -> str:
     return f'<h2>Novel against base</h2><p class="soft">{note}</p><div class="figures">{figures}</div>'
 
 
-def _methods(runs: Sequence[Run]) -> str:
+def _methods(runs: Sequence[Run | StreamRun]) -> str:
     """What the methods' own files say of them."""
     said = {}
-    for name in sorted({method_name(run) for run in runs} & set(method_names())):
+    for name in sorted({run.about["recipe"]["method"]["name"] for run in runs} & set(method_names())):
         said[name] = " ".join((get_method(name).__doc__ or "").split())
     return f'<h2>The methods</h2><div class="card">{_pairs(said)}</div>' if said else ""
 

@@ -1,0 +1,187 @@
+"""The researcher's commands for incremental learning: tune-stream, stream."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from lcwof.cli.console import (
+    Device,
+    Json,
+    PrecisionName,
+    RecipeFiles,
+    Settings,
+    SkipBad,
+    console,
+    errors,
+    progress_bar,
+    say,
+)
+from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
+from lcwof.engine import read_recipe, stream_run
+from lcwof.errors import LcwofError
+from lcwof.evaluation.tune import tune_streams
+from lcwof.models.checkpoint import require_writable
+from lcwof.report import stream_table, streams_json
+
+Way = Annotated[int | None, typer.Option(help="New classes a session; default: the data set's lists, or 5.")]
+Shot = Annotated[int | None, typer.Option(help="Examples a class; default: the data set's lists, or 5.")]
+Sessions = Annotated[int | None, typer.Option(help="Sessions after the base session; default: all there are.")]
+Streams = Annotated[int | None, typer.Option(help="Streams: runs with other random numbers.")]
+Carry = Annotated[
+    bool,
+    typer.Option("--carry", help="Build on the calibrated model, instead of calibrating a copy for each evaluation."),
+]
+_OUTCOMES: dict[str, Literal["hm", "J/J"]] = {"balanced": "hm", "base-biased": "J/J"}
+
+
+def tune_stream(
+    recipes: RecipeFiles = None,
+    data: DataName = None,
+    root: Root = None,
+    model: Model = None,
+    pseudo: Pseudo = None,
+    method: MethodName = None,
+    way: Way = None,
+    shot: Shot = None,
+    sessions: Sessions = None,
+    streams: Streams = None,
+    outcome: Annotated[str, typer.Option(help="balanced: the best hm; base-biased: the best J/J.")] = "balanced",
+    carry: Carry = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned-stream.toml"),
+    device: Device = None,
+    precision: PrecisionName = None,
+    skip_bad: SkipBad = False,
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """Choose a method's settings for a stream of sessions on base classes held out as pseudo-sessions.
+
+    The base model must not know those classes: make one with `lcwof pretrain --pseudo N`, the same N.
+
+    Examples:
+
+    lcwof pretrain --data strokes --backbone conv4 --epochs 20 --pseudo 20 -o pseudo.safetensors
+
+    lcwof tune-stream --data strokes --pseudo 20 --model pseudo.safetensors --way 5 --shot 5 -o tuned-stream.toml
+
+    lcwof stream tuned-stream.toml --model base.safetensors
+    """
+    if outcome not in _OUTCOMES:
+        raise LcwofError(f"--outcome {outcome}: choose one of {', '.join(_OUTCOMES)}.")
+    options = {
+        "data.name": data,
+        "data.root": root,
+        "data.skip_bad": skip_bad or None,
+        "data.pseudo": pseudo,
+        "model": model,
+        "method.name": method,
+        "stream.way": way,
+        "stream.shot": shot,
+        "stream.sessions": sessions,
+        "stream.streams": streams,
+        "stream.carry": carry or None,
+        "device": device,
+        "precision": precision,
+    }
+    recipe = read_recipe(recipes or [], options, set_ or [])
+    if not recipe.data.pseudo:
+        raise LcwofError(
+            "no pseudo-sessions: give --pseudo N, the number of base classes to hold out, and a model made by "
+            "`lcwof pretrain --pseudo N`."
+        )
+    require_writable(out)
+    base, dataset, how = recipe.load_model(), recipe.data.load(), recipe.stream
+    with progress_bar(f"tuning {recipe.kind().name}") as show:
+        tuning = tune_streams(
+            recipe.kind(),
+            recipe.method_config(),
+            base,
+            dataset,
+            how.source(dataset),
+            how.streams,
+            _OUTCOMES[outcome],
+            how.carry,
+            recipe.compute(recipe.kind()(recipe.method_config()), how.streams),
+            recipe.grid(),
+            show,
+        )
+    settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
+    chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings}
+    tuned = dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings}, tuning=chosen).resolved()
+    tuned["data"]["pseudo"] = 0
+    lines = [
+        f"# lcwof stream {out} --model BASE, a base model of all base classes",
+        f"# Seen: training images of the base classes, {recipe.data.pseudo} classes of them as later sessions.",
+        "# Not seen: test images, later classes.",
+    ]
+    show_tuning(tuning, lines, {key: tuned[key] for key in ("data", "method", "stream", "tuning")}, out, json_)
+
+
+def stream(
+    recipes: RecipeFiles = None,
+    data: DataName = None,
+    root: Root = None,
+    model: Model = None,
+    method: MethodName = None,
+    way: Way = None,
+    shot: Shot = None,
+    sessions: Sessions = None,
+    streams: Streams = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="A class order of its own for every stream.")] = False,
+    carry: Carry = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: under runs/.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
+    seed: Seed = None,
+    at_once: AtOnce = None,
+    device: Device = None,
+    precision: PrecisionName = None,
+    skip_bad: SkipBad = False,
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """Evaluate a method by the incremental protocol: session after session of new classes, all classes so far tested
+    after each. An interrupted run goes on after its last session.
+
+    Examples:
+
+    lcwof stream --data strokes --model base.safetensors --method lcwof --way 5 --shot 5 --sessions 4
+
+    lcwof stream tuned-stream.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10
+    """
+    options = {
+        "data.name": data,
+        "data.root": root,
+        "data.skip_bad": skip_bad or None,
+        "model": model,
+        "method.name": method,
+        "stream.way": way,
+        "stream.shot": shot,
+        "stream.sessions": sessions,
+        "stream.streams": streams,
+        "stream.shuffle": shuffle or None,
+        "stream.carry": carry or None,
+        "stream.seed": seed,
+        "at_once": at_once,
+        "device": device,
+        "precision": precision,
+    }
+    recipe = read_recipe(recipes or [], options, set_ or [])
+    name = f"{recipe.data.name}-{recipe.kind().name}-stream-seed{recipe.stream.seed}"
+    folder = out or Path("runs") / name
+    base, dataset = recipe.load_model(), recipe.data.load()
+    try:
+        with progress_bar(f"{recipe.kind().name}, sessions") as show:
+            run = stream_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
+    except KeyboardInterrupt:
+        errors.print(f"Interrupted. Finished sessions are kept in {folder}.partial; the same command goes on.")
+        raise typer.Exit(130) from None
+    if json_:
+        print(json.dumps(streams_json([run])[0]))
+    else:
+        console.print(stream_table(run))
+        say(f"Run folder: {folder}. `lcwof report {folder}` makes a page of it.")

@@ -1,0 +1,192 @@
+"""Streams of sessions as indices: after the base classes, one set of new classes after the other, a few shots each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lcwof.data.datasets import divide
+from lcwof.data.images import Dataset, Session, Split
+from lcwof.errors import LcwofError
+from lcwof.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class Step:
+    """One session of E streams: entries are image indices, labels positions among the session's classes."""
+
+    way: int
+    support: Tensor  # (E, M)
+    labels: Tensor  # (E, M)
+    queries: Tensor  # (E, Q)
+    answers: Tensor  # (E, Q)
+    classes: tuple[tuple[str, ...], ...]  # the names of each stream's classes
+
+
+@dataclass(frozen=True)
+class Streams:
+    """E streams, and the base test images, which they share."""
+
+    numbers: tuple[int, ...]
+    base_queries: Tensor  # (Q,)
+    base_answers: Tensor  # (Q,)
+    steps: tuple[Step, ...]
+
+    @property
+    def count(self) -> int:
+        """Sessions, the base session counted."""
+        return 1 + len(self.steps)
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """Draws streams by number.
+
+    With published lists, sessions and shots are those of the lists, and streams differ in what is random in learning;
+    without, shots and queries are drawn for each stream. `shuffle` gives every stream a class order of its own.
+    """
+
+    data: Dataset
+    sessions: tuple[Session, ...]  # listed; of drawn ones, all images of each class are in `tests`
+    shot: int  # 0: listed
+    queries: int
+    shuffle: bool
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        way: int | None = None,
+        shot: int | None = None,
+        sessions: int | None = None,
+        queries: int = 100,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> StreamSource:
+        """The data set's lists, unless way or shot is given or it has none: then `sessions` (as many as there are
+        classes for) of `way` (5) novel classes with `shot` (5) examples and at most `queries` test images each."""
+        if data.sessions and way is None and shot is None:
+            found = data.sessions[:sessions]
+            if sessions is not None and sessions > len(found):
+                raise LcwofError(f"--sessions {sessions}: the lists of {data.name} have {len(found)}.")
+            return cls(data, found, 0, queries, shuffle, seed)
+        way, shot = 5 if way is None else way, 5 if shot is None else shot
+        novel = (*data.split.val, *data.split.novel)
+        if shot < 1:
+            raise LcwofError(f"--shot {shot}: at least one example a class is needed.")
+        if not 1 <= way <= len(novel):
+            raise LcwofError(f"--way {way}: {data.name} has {len(novel)} classes beside the base classes.")
+        count = len(novel) // way if sessions is None else sessions
+        if not 1 <= count <= len(novel) // way:
+            raise LcwofError(
+                f"--sessions {count} of {way} classes: {data.name} has {len(novel)} classes beside the base classes, "
+                f"enough for {len(novel) // way}."
+            )
+        groups = data.images.of_classes(novel)
+        for name, index in zip(novel, groups, strict=True):
+            if len(index) <= shot:
+                raise LcwofError(
+                    f"class {name!r} has {len(index)} images: {shot} shots and a test image need {shot + 1}. "
+                    "Lower --shot or remove the class."
+                )
+        cut = [slice(i * way, (i + 1) * way) for i in range(count)]
+        found = tuple(Session(novel[c], (), tuple(groups[c])) for c in cut)
+        return cls(data, found, shot, queries, shuffle, seed)
+
+    @property
+    def listed(self) -> bool:
+        return self.shot == 0
+
+    def draw(self, numbers: Sequence[int]) -> list[Streams]:
+        """The numbered streams, those of the same shapes together: unequal classes, shuffled, have others."""
+        alone = [self._draw_one(number) for number in numbers]
+        together: dict[object, list[Streams]] = {}
+        for stream in alone:
+            key = tuple((s.way, s.support.shape[1], s.queries.shape[1]) for s in stream.steps)
+            together.setdefault(key, []).append(stream)
+        return [_stack(group) for group in together.values()]
+
+    def _draw_one(self, number: int) -> Streams:
+        draws = Randomness.of_episodes(self.seed, [number])["stream"]
+        classes = [(name, i, j) for i, s in enumerate(self.sessions) for j, name in enumerate(s.classes)]
+        if self.shuffle:
+            order = draws["class order"].permutation(len(classes))[0].tolist()
+            classes = [classes[at] for at in order]
+        steps = []
+        for session in self.sessions:
+            mine, classes = classes[: len(session.classes)], classes[len(session.classes) :]
+            shots, tests = zip(*(self._images(draws, *which) for which in mine), strict=True)
+            steps.append(
+                Step(
+                    len(mine),
+                    torch.cat(shots)[None],
+                    _positions(shots)[None],
+                    torch.cat(tests)[None],
+                    _positions(tests)[None],
+                    (tuple(name for name, _, _ in mine),),
+                )
+            )
+        test = self.data.split.test
+        return Streams((number,), test, self.data.base_labels(test), tuple(steps))
+
+    def _images(self, draws: Randomness, name: str, session: int, at: int) -> tuple[Tensor, Tensor]:
+        """Shots and test images of a class."""
+        found = self.sessions[session]
+        if self.listed:
+            return found.shots[at], found.tests[at]
+        index = found.tests[at]
+        index = index[draws["images", name].permutation(len(index))[0]]
+        return index[: self.shot], index[self.shot : self.shot + self.queries]
+
+
+def _positions(groups: Sequence[Tensor]) -> Tensor:
+    return torch.arange(len(groups)).repeat_interleave(torch.tensor([len(group) for group in groups]))
+
+
+def _stack(streams: Sequence[Streams]) -> Streams:
+    steps = []
+    for parts in zip(*(stream.steps for stream in streams), strict=True):
+        support, labels, queries, answers = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("support", "labels", "queries", "answers")
+        )
+        classes = tuple(name for part in parts for name in part.classes)
+        steps.append(Step(parts[0].way, support, labels, queries, answers, classes))
+    first = streams[0]
+    numbers = tuple(n for stream in streams for n in stream.numbers)
+    return Streams(numbers, first.base_queries, first.base_answers, tuple(steps))
+
+
+def pseudo_sessions(data: Dataset, held_out: int) -> Dataset:
+    """A smaller problem of the same kind, made of base classes alone, to choose settings on: nothing of the real one's
+    test images or later classes is in it.
+
+    The last `held_out` base classes become the classes of the sessions, with all their training images to draw from;
+    the others stay base classes, tested on the images that were held out of training, others being held out instead.
+    """
+    base = data.split.base
+    if not 1 <= held_out < len(base):
+        raise LcwofError(f"--pseudo {held_out}: of {len(base)} base classes, 1 to {len(base) - 1} can be held out.")
+    kept, later = base[:-held_out], base[-held_out:]
+    labels = {part: data.base_labels(getattr(data.split, part)) for part in ("train", "select")}
+    of_part = {part: getattr(data.split, part) for part in ("train", "select")}
+    train, test = (of_part[part][labels[part] < len(kept)] for part in ("train", "select"))
+    groups = [(name, train[data.base_labels(train) == i]) for i, name in enumerate(kept)]
+    train, select = divide(groups, lambda n: max(1, min(10, n // 10)))
+    # Few-shot classes use all their images, so the real test images of these must go.
+    used = torch.cat([train, select, test, *(of_part[part][labels[part] >= len(kept)] for part in ("train", "select"))])
+    used = used.sort().values
+    images = replace(
+        data.images,
+        pixels=data.images.pixels[used],
+        labels=data.images.labels[used],
+        names=tuple(data.images.names[i] for i in used.tolist()),
+    )
+    train, select, test = (torch.searchsorted(used, part) for part in (train, select, test))
+    split = Split(kept, (), later, train, select, test)
+    return replace(
+        data, name=f"{data.name}, {held_out} base classes as pseudo-sessions", images=images, split=split, sessions=()
+    )

@@ -1,0 +1,139 @@
+"""A run folder being written: results stream to disk as they finish, an interrupted run resumes, a finished one is
+never half-written. A run in progress is NAME.partial; it becomes NAME when complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lcwof.errors import LcwofError
+from lcwof.models.checkpoint import write_aside
+
+Row = dict[str, Any]
+
+
+@dataclass
+class RunFolder:
+    """run.json says what the run is; the other files are lines of JSON."""
+
+    final: Path
+    about: dict[str, Any]
+    started: float = field(default_factory=time.time)
+
+    @property
+    def partial(self) -> Path:
+        return self.final.with_name(self.final.name + ".partial")
+
+    @classmethod
+    def open(
+        cls, out: Path, about: dict[str, Any], overwrite: bool, decides: Callable[[dict[str, Any]], object]
+    ) -> RunFolder:
+        """A fresh folder, or one that an earlier attempt left; `decides` picks what must be the same as then."""
+        folder = cls(out, about)
+        if out.exists():
+            if not overwrite:
+                raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
+            if not (out / "run.json").exists():
+                raise LcwofError(f"{out} is not a run folder; it is not replaced.")
+        described = folder.partial / "run.json"
+        if described.exists() and overwrite:
+            shutil.rmtree(folder.partial)
+        if described.exists():
+            before = json.loads(described.read_text(encoding="utf-8"))
+            if decides(before) != decides(json.loads(json.dumps(about))):
+                raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
+            folder.started -= before["seconds"]
+        else:
+            folder.write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
+            folder.describe()
+        return folder
+
+    @contextmanager
+    def working(self, at_once: int) -> Iterator[None]:
+        """While episodes are learned a file says how many: it outlives only a process that was killed."""
+        mark = self.partial / "working"
+        self.write(lambda: mark.write_text(str(at_once)))
+        try:
+            yield
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def killed_with(self) -> int:
+        """How many episodes were learned at once when the last attempt was killed; 0: it was not."""
+        mark = self.partial / "working"
+        found = mark.read_text() if mark.exists() else ""
+        return int(found) if found.isdigit() else 0
+
+    def describe(self) -> None:
+        """run.json, with the seconds worked so far (over all attempts)."""
+        text = json.dumps({**self.about, "seconds": round(time.time() - self.started, 1)}, indent=1)
+        self.write(lambda: write_aside(self.partial / "run.json", text.encode()))
+
+    def rows(self, name: str) -> list[Row]:
+        return list(read_lines(self.partial / f"{name}.jsonl"))
+
+    def append(self, name: str, rows: Iterable[Row]) -> None:
+        def write() -> None:
+            with (self.partial / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+
+        self.write(write)
+
+    def rewrite(self, name: str, rows: Iterable[Row]) -> None:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        self.write(lambda: write_aside(self.partial / f"{name}.jsonl", text.encode()))
+
+    def finish(self) -> Path:
+        self.describe()
+        if self.final.exists():
+            shutil.rmtree(self.final)
+        self.partial.rename(self.final)
+        return self.final
+
+    def write(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except (OSError, LcwofError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise LcwofError(
+                f"could not write the run folder {self.partial}: {why}. Finished episodes are kept; "
+                "the same command goes on from there."
+            ) from error
+
+
+def read_lines(path: Path) -> Iterator[Row]:
+    """The whole JSON lines of a file; a last line cut off by a kill is left out."""
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """run.json of a finished run."""
+    if not path.exists():
+        raise LcwofError(f"no run folder {path}.")
+    if not (path / "run.json").exists():
+        raise LcwofError(f"{path} is not a run folder: it has no run.json.")
+    if path.name.endswith(".partial"):
+        raise LcwofError(f"{path} is unfinished: run its command again to complete it.")
+    return json.loads((path / "run.json").read_text(encoding="utf-8"))
+
+
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {os.cpu_count()} cores, {platform.machine()}"

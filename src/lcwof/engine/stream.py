@@ -1,0 +1,193 @@
+"""Runs of the incremental protocol, from a recipe into a folder: one row a stream and session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lcwof.data.images import Dataset
+from lcwof.data.sessions import Streams
+from lcwof.engine.folder import Row, RunFolder, read_about, read_lines
+from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.engine.run import Run, describe, what_decides
+from lcwof.evaluation import MEASURES, mean_and_interval, prepare
+from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
+from lcwof.methods import Base, Method, State
+from lcwof.models import BaseModel
+from lcwof.models.checkpoint import load_tensors, save_tensors
+
+_CHAIN = "chain.safetensors"  # where the streams in progress stand
+_KIND = "stream in progress"
+
+
+@dataclass
+class StreamRun:
+    """A finished run, as read from its folder."""
+
+    path: Path
+    about: dict[str, Any]
+    rows: list[Row]  # by stream, then session: the measures, "origins" and "classes" (percent right), "kept" images
+
+    @property
+    def sessions(self) -> int:
+        return max(row["session"] for row in self.rows)
+
+    @property
+    def streams(self) -> list[list[Row]]:
+        numbers = sorted({row["stream"] for row in self.rows})
+        return [[row for row in self.rows if row["stream"] == number] for number in numbers]
+
+    @property
+    def title(self) -> str:
+        return f"{self.about['recipe']['method']['name']}, {self.sessions} sessions"
+
+    def summary(self) -> list[dict[str, tuple[float, float]]]:
+        """Mean and 95% interval of each measure over the streams, session by session."""
+        found = []
+        for session in range(1, self.sessions + 1):
+            rows = [row for row in self.rows if row["session"] == session]
+            known = [name for name in MEASURES if rows[0][name] is not None]
+            found.append({name: mean_and_interval([row[name] for row in rows]) for name in known})
+        return found
+
+    def totals(self) -> dict[str, tuple[float, float]]:
+        """Mean and interval of what whole streams come to."""
+        each = [summary_measures(stream) for stream in self.streams]
+        return {name: mean_and_interval([one[name] for one in each]) for name in each[0]}
+
+    def matrix(self) -> list[list[float]]:
+        """Percent right among all classes: a row for each session, by the session that classes came in."""
+        found = []
+        for session in range(1, self.sessions + 1):
+            rows = [row["origins"] for row in self.rows if row["session"] == session]
+            found.append([sum(values) / len(values) for values in zip(*rows, strict=True)])
+        return found
+
+    @classmethod
+    def read(cls, path: Path) -> StreamRun:
+        return cls(path, read_about(path), list(read_lines(path / "rows.jsonl")))
+
+
+def read_run(path: Path) -> Run | StreamRun:
+    """The finished run in a folder, of either protocol."""
+    return StreamRun.read(path) if read_about(path).get("protocol") == "ifsl" else Run.read(path)
+
+
+def stream_run(
+    recipe: Recipe,
+    model: BaseModel,
+    data: Dataset,
+    out: Path,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> StreamRun:
+    """Evaluate a recipe's method on its streams into the folder `out`. An interrupted run goes on after the last
+    session that was finished; running out of memory halves the number of streams at once."""
+    model.require_classes(data.split.base)
+    method = recipe.kind()(recipe.method_config())
+    how = recipe.stream
+    source = how.source(data)
+    compute = recipe.compute(method, how.streams)
+    shown = {"protocol": "ifsl", "listed": source.listed, "ways": [len(s.classes) for s in source.sessions]}
+    folder = RunFolder.open(out, {**describe(recipe, model, data, compute), **shown}, overwrite, _what_decides)
+    total = 1 + len(source.sessions)
+    at_once = recipe.at_once or learners_at_once(method, model)
+    prepared: tuple[Base, Any] | None = None
+    while todo := _keep_whole(folder, how.streams, total):
+        progress((how.streams - len(todo)) * total, how.streams * total)
+        prepared = prepared or prepare(method, model, data, compute)
+        standing = _standing(folder, method, prepared, todo)
+        numbers, resume = standing or (todo[:at_once], None)
+        streams = source.draw(numbers)[0]  # of several shapes, the first
+        size = len(streams.numbers)
+        before = (how.streams - len(todo)) * total
+        ended = False
+        try:
+            with folder.working(size):
+                for session, state in run_streams(method, *prepared, streams, how.seed, how.carry, resume=resume):
+                    folder.append("rows", _rows(streams, session))
+                    _stand(folder, method, streams, session, state)
+                    folder.describe()
+                    progress(before + size * session.number, how.streams * total)
+                ended = True
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+        (folder.partial / _CHAIN).unlink(missing_ok=True)
+        if not ended:
+            at_once = size // 2
+            torch.cuda.empty_cache()
+            notice(f"Out of memory with {size} streams at once: going on with {at_once}.")
+    rows = [row for row in folder.rows("rows") if row["stream"] < how.streams]
+    folder.rewrite("rows", sorted(rows, key=lambda row: (row["stream"], row["session"])))
+    return StreamRun.read(folder.finish())
+
+
+def _rows(streams: Streams, session: Session) -> list[Row]:
+    rows = []
+    for i, number in enumerate(streams.numbers):
+        values = {
+            name: None if value != value else round(value, 4)
+            for name, value in zip(MEASURES, session.values[i].tolist(), strict=True)
+        }
+        lists = {name: [round(v, 4) for v in getattr(session, name)[i].tolist()] for name in ("origins", "classes")}
+        names = streams.steps[session.number - 2].classes[i] if session.number > 1 else ()
+        rows.append(
+            {
+                "stream": number,
+                "session": session.number,
+                **values,
+                **lists,
+                "kept": session.kept,
+                "new": list(names),
+                "epoch": session.epoch,
+            }
+        )
+    return rows
+
+
+def _stand(folder: RunFolder, method: Method, streams: Streams, session: Session, state: State) -> None:
+    """Keep where the streams stand, after their rows."""
+    if session.number < streams.count:
+        about = {"numbers": list(streams.numbers), "session": session.number}
+        folder.write(lambda: save_tensors(folder.partial / _CHAIN, _KIND, method.pack(state), about))
+
+
+def _standing(
+    folder: RunFolder, method: Method, prepared: tuple[Base, Any], todo: list[int]
+) -> tuple[list[int], tuple[int, State]] | None:
+    """The streams that were in progress, their last finished session and its state."""
+    file = folder.partial / _CHAIN
+    if not file.exists():
+        return None
+    tensors, about = load_tensors(file, _KIND)
+    if not set(about["numbers"]) <= set(todo):
+        return None
+    device = prepared[0].inputs.device
+    state = method.unpack(*prepared, {name: tensor.to(device) for name, tensor in tensors.items()})
+    return about["numbers"], (about["session"], state)
+
+
+def _keep_whole(folder: RunFolder, streams: int, total: int) -> list[int]:
+    """Drop rows of streams that neither ended nor stand somewhere; returns the streams that have not ended."""
+    file = folder.partial / _CHAIN
+    standing: dict[int, int] = {}
+    if file.exists():
+        about = load_tensors(file, _KIND)[1]
+        standing = {number: about["session"] for number in about["numbers"]}
+    rows = {(row["stream"], row["session"]): row for row in folder.rows("rows")}
+    ended = {stream for stream, session in rows if session == total}
+    kept = [key for key in sorted(rows) if key[0] in ended or key[1] <= standing.get(key[0], 0)]
+    folder.rewrite("rows", [rows[key] for key in kept])
+    return [number for number in range(streams) if number not in ended]
+
+
+def _what_decides(about: dict[str, Any]) -> dict[str, Any]:
+    found = what_decides(about)
+    found["recipe"]["stream"] = {k: v for k, v in found["recipe"]["stream"].items() if k != "streams"}
+    return found

@@ -1,0 +1,133 @@
+"""The incremental protocol: E streams learned together, session by session, each measured over all classes so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lcwof.data.sessions import Streams
+from lcwof.evaluation.gfsl import query_logits
+from lcwof.evaluation.metrics import MEASURES, measures
+from lcwof.methods import Base, Method, State, Task
+from lcwof.randomness import Randomness
+
+Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
+
+
+@dataclass(frozen=True)
+class Session:
+    """The measures of E streams after a session, at one moment of its learning."""
+
+    number: int  # 1 is the base session
+    phase: str
+    epoch: int
+    values: Tensor  # (E, len(MEASURES)); those of novel classes are nan in the base session
+    origins: Tensor  # (E, number): percent right among all classes, by the session the classes came in
+    classes: Tensor  # (E, C): the same, by class
+    kept: int  # images in the exemplar memory
+
+
+def run_streams(
+    method: Method,
+    base: Base,
+    fitted: Any,
+    streams: Streams,
+    seed: int,
+    carry: bool = False,
+    moments: Moments = lambda phase, epoch: False,
+    resume: tuple[int, State] | None = None,
+) -> Iterator[tuple[Session, State]]:
+    """Learn the streams together; yields, for each session, the measures at every asked moment of settling and at its
+    end, with the state that the next session builds on.
+
+    By default settling (phase 3) is a side branch, as in the paper: the next session goes on from before it. `carry`
+    goes on from what has settled. resume: a session and its state, to go on after it.
+    """
+    done, chain = resume or (0, method.start(base, fitted, len(streams.numbers)))
+    if not done:
+        yield _measure(method, chain, base, streams, 1, 0), chain
+        done = 1
+    draws = Randomness.of_episodes(seed, streams.numbers)["learning"]
+    for number in range(done + 1, streams.count + 1):
+        task, memory = _tasks(streams, number, draws, base.inputs.device)
+        chain = _last(method.grow(base, fitted, chain, task))
+        kept = method.kept(base, memory)
+        last, measured = chain, None
+        for last in method.settle(base, fitted, chain, memory):
+            measured = None
+            if moments(last.phase, last.epoch):
+                measured = _measure(method, last, base, streams, number, kept)
+                yield measured, chain
+        if carry:
+            chain = last
+        if measured is None:
+            yield _measure(method, last, base, streams, number, kept), chain
+
+
+def _last(states: Iterator[State]) -> State:
+    state = next(states)
+    for found in states:
+        state = found
+    return state
+
+
+def _tasks(streams: Streams, number: int, draws: Randomness, device: torch.device) -> tuple[Task, Task]:
+    """The task of a session, and all examples so far as one."""
+    so_far = streams.steps[: number - 1]
+    step, mine = so_far[-1], draws["session", number]
+    before = [sum(s.way for s in so_far[:i]) for i in range(len(so_far))]
+    support = torch.cat([s.support for s in so_far], dim=1).to(device)
+    labels = torch.cat([s.labels + first for s, first in zip(so_far, before, strict=True)], dim=1).to(device)
+    memory = Task(support, labels, before[-1] + step.way, mine)
+    return Task(step.support.to(device), step.labels.to(device), step.way, mine), memory
+
+
+def _measure(method: Method, state: State, base: Base, streams: Streams, number: int, kept: int) -> Session:
+    so_far = streams.steps[: number - 1]
+    learners, known = len(streams.numbers), len(base.model.head)
+    queries = [streams.base_queries.expand(learners, -1), *(s.queries for s in so_far)]
+    ways = [known, *(s.way for s in so_far)]
+    firsts = [sum(ways[:i]) for i in range(number)]
+    answers = [streams.base_answers.expand(learners, -1), *(s.answers for s in so_far)]
+    joint = torch.cat([a + first for a, first in zip(answers, firsts, strict=True)], dim=1)
+    logits = query_logits(method, state, base, torch.cat(queries, dim=1)).cpu()
+    right = (logits.argmax(-1) == joint).double()
+    cut = queries[0].shape[1]
+    values = torch.full((learners, len(MEASURES)), float("nan"))
+    if so_far:
+        values = measures(logits[:, cut:], joint[:, cut:] - known, logits[:, :cut], joint[:, :cut], known)
+    else:
+        for name in ("B/B", "B/J", "J/J"):
+            values[:, MEASURES.index(name)] = right.float().mean(1) * 100
+    by_class = _means(right, joint, sum(ways))
+    origin = torch.arange(number).repeat_interleave(torch.tensor(ways))[joint]
+    return Session(number, state.phase, state.epoch, values, _means(right, origin, number), by_class, kept)
+
+
+def _means(right: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Percent right in each group: (E, Q), (E, Q) -> (E, groups)."""
+    total = torch.zeros(len(right), groups, dtype=right.dtype).scatter_add_(1, group, right)
+    count = torch.zeros_like(total).scatter_add_(1, group, torch.ones_like(right))
+    return 100 * total / count
+
+
+def summary_measures(sessions: list[dict[str, Any]]) -> dict[str, float]:
+    """What a whole stream comes to: `drop`, the J/J lost from the first session to the last; `average`, the mean J/J
+    over the sessions; `forgetting`, how far classes have fallen from their best, on average over those that could."""
+    joint = [float(s["J/J"]) for s in sessions]
+    last = sessions[-1]["classes"]
+    best = list(last)
+    for session in sessions[:-1]:
+        for i, value in enumerate(session["classes"]):
+            best[i] = max(best[i], value)
+    older = len(sessions[-2]["classes"]) if len(sessions) > 1 else 0
+    fallen = [best[i] - last[i] for i in range(older)]
+    return {
+        "drop": joint[0] - joint[-1],
+        "average": sum(joint) / len(joint),
+        "forgetting": sum(fallen) / len(fallen) if fallen else 0.0,
+    }

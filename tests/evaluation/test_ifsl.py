@@ -1,0 +1,124 @@
+"""The incremental protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lcwof.config import replace_field
+from lcwof.data import Dataset
+from lcwof.data.sessions import StreamSource, pseudo_sessions
+from lcwof.evaluation import MEASURES, prepare
+from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
+from lcwof.evaluation.tune import tune_streams
+from lcwof.learning import Phase1, pretrain
+from lcwof.methods import Method, State, get_method, method_names
+from lcwof.methods.lcwof import LCwoFState
+from lcwof.models import BaseModel
+
+SHORT: dict[str, dict[str, Any]] = {
+    "lcwof": {"phase2.epochs": 20, "phase3.epochs": 20, "weight_constraint": 10.0},
+    "ft": {"descent.epochs": 5},
+}
+
+
+def short(name: str) -> Method:
+    config = get_method(name).Config()
+    for key, value in SHORT.get(name, {}).items():
+        config = replace_field(config, key, value)
+    return get_method(name)(config)
+
+
+def run(
+    method: Method, data: Dataset, model: BaseModel, numbers: list[int], **options: Any
+) -> list[tuple[Session, State]]:
+    base, fitted = prepare(method, model, data)
+    (streams,) = StreamSource.of(data, way=3, shot=3, queries=10).draw(numbers)
+    return list(run_streams(method, base, fitted, streams, 0, **options))
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_learns_session_after_session(name: str, strokes: Dataset, strokes_model: BaseModel) -> None:
+    found = [session for session, _ in run(short(name), strokes, strokes_model, [0, 1])]
+    assert [s.number for s in found] == [1, 2, 3, 4, 5]
+    assert [tuple(s.origins.shape) for s in found] == [(2, n) for n in range(1, 6)]
+    assert [s.classes.shape[1] for s in found] == [12, 15, 18, 21, 24]
+    first = dict(zip(MEASURES, found[0].values[0].tolist(), strict=True))
+    assert first["B/B"] == first["B/J"] == first["J/J"] > 80 and first["hm"] != first["hm"]
+    for session in found[1:]:
+        values = dict(zip(MEASURES, session.values.double().mean(0).tolist(), strict=True))
+        origins = session.origins.mean(0)
+        assert values["B/J"] == pytest.approx(float(origins[0]), abs=0.01)
+        assert values["N/J"] == pytest.approx(float(origins[1:].mean()), abs=0.01), (
+            "sessions have equal numbers of queries"
+        )
+        assert values["B/J"] == pytest.approx(float(session.classes[:, :12].mean()), abs=0.01)
+        if name != "ft":  # it forgets what came before, which is what it is there to show
+            assert values["N/J"] > 30, values
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_stream_is_the_same_alone_and_resumed_from_what_was_packed(
+    name: str, strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    method = short(name)
+    both = run(method, strokes, strokes_model, [0, 1])
+    alone = run(method, strokes, strokes_model, [1])
+    for (a, _), (b, _) in zip(both, alone, strict=True):
+        torch.testing.assert_close(a.classes[1], b.classes[0], atol=10.1, rtol=0)  # one query of ten may tip over
+    packed = method.pack(both[2][1])
+    base, fitted = prepare(method, strokes_model, strokes)
+    (streams,) = StreamSource.of(strokes, way=3, shot=3, queries=10).draw([0, 1])
+    state = method.unpack(base, fitted, {name: tensor.clone() for name, tensor in packed.items()})
+    resumed = list(run_streams(method, base, fitted, streams, 0, resume=(3, state)))
+    assert [s.number for s, _ in resumed] == [4, 5]
+    torch.testing.assert_close(resumed[-1][0].classes, both[-1][0].classes)
+
+
+def test_calibration_is_a_side_branch_unless_it_is_carried_on(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = short("lcwof")
+    chain = [state for _, state in run(method, strokes, strokes_model, [0])]
+    assert isinstance(chain[1], LCwoFState) and isinstance(chain[2], LCwoFState)
+    before, after = chain[1].learners, chain[2].learners
+    known = torch.cat([before.base_head, before.novel_head], dim=1)
+    assert torch.equal(after.base_head, known), "phase 2 of the next session leaves the weights of known classes alone"
+    assert torch.equal(known[0, :12], strokes_model.head), "and the base weights are those of phase 1"
+    carried = run(method, strokes, strokes_model, [0], carry=True)
+    assert isinstance(carried[1][1], LCwoFState) and carried[1][1].phase == "phase 3"
+    assert not torch.equal(carried[1][1].learners.base_head[0], strokes_model.head)
+
+
+def test_memory_is_counted(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = get_method("lcwof")(replace_field(short("lcwof").config, "phase3.replay_per_class", 1))
+    kept = [session.kept for session, _ in run(method, strokes, strokes_model, [0])]
+    assert kept == [0, 12 + 9, 12 + 18, 12 + 27, 12 + 36]
+    assert {session.kept for session, _ in run(short("pn"), strokes, strokes_model, [0])} == {0}
+
+
+def test_what_a_stream_comes_to() -> None:
+    sessions = [
+        {"J/J": 90.0, "classes": [90.0, 90.0]},
+        {"J/J": 80.0, "classes": [95.0, 70.0, 75.0]},
+        {"J/J": 60.0, "classes": [85.0, 70.0, 45.0, 40.0]},
+    ]
+    found = summary_measures(sessions)
+    assert found == {"drop": 30.0, "average": pytest.approx(230 / 3), "forgetting": pytest.approx((10 + 20 + 30) / 3)}
+
+
+def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset) -> None:
+    data = pseudo_sessions(strokes, 4)
+    model = pretrain(data, Phase1("mlp", 8, batch=32, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
+    source = StreamSource.of(data, way=2, shot=3, queries=10)
+    method = short("lcwof")
+    balanced = tune_streams(type(method), method.config, model, data, source, 2, grid={"weight_constraint": [1.0, 1e3]})
+    assert len(balanced.candidates) == 2 * 21 and balanced.best.hm == max(c.hm for c in balanced.candidates)
+    assert set(balanced.best.settings) == {"weight_constraint", "phase3.epochs"}
+    assert "2 streams of pseudo-sessions" in balanced.why()
+    biased = tune_streams(type(method), method.config, model, data, source, 2, "J/J", grid={"weight_constraint": [1.0]})
+    assert biased.best.joint == max(c.joint for c in biased.candidates) and biased.why().startswith("J/J")
+    carried = tune_streams(
+        type(method), method.config, model, data, source, 1, carry=True, grid={"weight_constraint": [1.0]}
+    )
+    assert [c.settings for c in carried.candidates] == [{"weight_constraint": 1.0}]
