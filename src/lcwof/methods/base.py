@@ -67,6 +67,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type]
+    StateClass: ClassVar[type[State]] = State  # which tensors make a state; `unpack` builds it
     grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType(
         {}
     )  # settings of `learn` that `tune` tries, by field
@@ -118,13 +119,13 @@ class Method(ABC):
     def logits(self, state: Any, maps: Tensor) -> Tensor:
         """Logits of all classes, base classes first, then by task: maps (E, Q, ...) -> (E, Q, C)."""
 
-    @abstractmethod
     def pack(self, state: Any) -> dict[str, Tensor]:
-        """What there is to keep of a state, so that an interrupted stream goes on."""
+        """What there is to keep of a state, so that an interrupted stream goes on: here, its tensors."""
+        return {name: value for name, value in vars(state).items() if isinstance(value, Tensor)}
 
-    @abstractmethod
     def unpack(self, base: Base, fitted: Any, tensors: dict[str, Tensor]) -> State:
         """The state that was packed."""
+        return self.StateClass("resumed", 0, **tensors)
 
 
 _METHODS: dict[str, type[Method]] = {}

@@ -34,7 +34,7 @@ class Imprinting(Method):
     model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots. A bias tuned
     on validation is added to the novel cosines."""
 
-    Config = ImprintingConfig
+    Config, StateClass = ImprintingConfig, ImprintingState
     grid = MappingProxyType({"novel_bias": (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4)})
     config: ImprintingConfig
 
@@ -66,12 +66,6 @@ class Imprinting(Method):
         novel = F.normalize(class_means(embedded, task.labels, task.way), dim=-1)
         bias = torch.cat([before.bias, before.bias.new_full((task.way,), self.config.novel_bias)])
         yield ImprintingState("imprinting", 1, torch.cat([before.weights, novel], dim=1), before.scale, bias)
-
-    def pack(self, state: ImprintingState) -> dict[str, Tensor]:
-        return {"weights": state.weights, "bias": state.bias}
-
-    def unpack(self, base: Base, fitted: tuple[Tensor, Tensor], tensors: dict[str, Tensor]) -> ImprintingState:
-        return ImprintingState("imprinting", 1, tensors["weights"], fitted[1], tensors["bias"])
 
     def logits(self, state: ImprintingState, maps: Tensor) -> Tensor:
         return state.scale * (F.normalize(maps, dim=-1) @ state.weights.mT + state.bias)

@@ -39,7 +39,7 @@ class LCwoF(Method):
     """Phase 2 learns the novel classes with base-normalized cross-entropy under a weight constraint, the base head
     fixed; phase 3 calibrates both heads by balanced replay. Uses the shared base model."""
 
-    Config = LCwoFConfig
+    Config, StateClass = LCwoFConfig, LCwoFState
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3)})
     stop = ("phase 3", "phase3.epochs")
     config: LCwoFConfig

@@ -49,7 +49,7 @@ class Prototypes(Method):
     of its shots for a novel one; a bias tuned on validation is added to the novel logits. Uses the shared base model as
     f (not an episodically trained one)."""
 
-    Config = PrototypesConfig
+    Config, StateClass = PrototypesConfig, PrototypesState
     grid = MappingProxyType({"novel_bias": (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)})
     config: PrototypesConfig
 
@@ -69,12 +69,6 @@ class Prototypes(Method):
         bias = before.bias.new_full((task.way,), self.config.novel_bias * fitted[1])
         prototypes = torch.cat([before.prototypes, novel], dim=1)
         yield PrototypesState("prototypes", 1, prototypes, torch.cat([before.bias, bias]))
-
-    def pack(self, state: PrototypesState) -> dict[str, Tensor]:
-        return {"prototypes": state.prototypes, "bias": state.bias}
-
-    def unpack(self, base: Base, fitted: tuple[Tensor, float], tensors: dict[str, Tensor]) -> PrototypesState:
-        return PrototypesState("prototypes", 1, tensors["prototypes"], tensors["bias"])
 
     def logits(self, state: PrototypesState, maps: Tensor) -> Tensor:
         return state.bias - torch.cdist(maps, state.prototypes).square()

@@ -1,0 +1,34 @@
+"""What README says to type works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.data.sessions import StreamSource
+from lcwof.evaluation import MEASURES, prepare, run_episodes
+from lcwof.evaluation.ifsl import run_streams
+from lcwof.methods import base as registry
+from lcwof.models import BaseModel
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_the_method_in_readme_learns(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(from dataclasses.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    exec(code, {})
+    method = registry.get_method("mine")()
+    base, fitted = prepare(method, strokes_model, strokes)
+    found = list(run_episodes(method, base, fitted, EpisodeSource.of(strokes, "novel", 3, 5), [0, 1]))[-1]
+    assert found.values[:, MEASURES.index("N/N")].mean() > 60
+    (streams,) = StreamSource.of(strokes, way=4, shot=2, queries=5).draw([0, 1])
+    sessions = list(run_streams(method, base, fitted, streams, 0))
+    again = method.unpack(base, fitted, method.pack(sessions[1][1]))
+    assert len(list(run_streams(method, base, fitted, streams, 0, resume=(2, again)))) == 2
