@@ -16,7 +16,7 @@ def test_every_recipe_reads_and_starts_with_its_command(file: Path) -> None:
 
 
 def test_the_recipes_are_where_they_are_looked_for() -> None:
-    assert {file.stem for file in RECIPES} >= {"demo", "fast", "lcwof-plus", "omniglot", "paper"}
+    assert {file.stem for file in RECIPES} >= {"demo", "fast", "fscil", "lcwof-plus", "omniglot", "paper"}
 
 
 def test_a_grid_names_settings_of_the_method_and_lists_values() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ from typer.testing import CliRunner
 
 from lcwof.cli import demo as demo_module
 from lcwof.cli.main import app
-from lcwof.data import draw_strokes
+from lcwof.data import Dataset, datasets, draw_strokes, load_dataset
+from lcwof.data.images import Session
 from lcwof.errors import LcwofError
 
 runner = CliRunner()
@@ -85,6 +87,26 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     ):
         result = runner.invoke(app, [str(word) for word in words])
         assert isinstance(result.exception, LcwofError) and why in str(result.exception)
+
+
+def test_tuning_for_listed_sessions_does_not_replace_the_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_lists() -> Dataset:
+        data = load_dataset("strokes", classes=14, base=8, val=2)
+        groups = data.images.of_classes(data.split.novel)
+        few, tests = (tuple(group[part] for group in groups) for part in (slice(3), slice(20, 30)))
+        return dataclasses.replace(data, sessions=(Session(data.split.novel, few, tests),))
+
+    monkeypatch.setattr(datasets, "_REGISTRY", dict(datasets._REGISTRY))
+    datasets.register_dataset("listed", about="", get="", needs="nothing")(with_lists)
+    base, pseudo, tuned = (tmp_path / name for name in ("base.safetensors", "pseudo.safetensors", "tuned.toml"))
+    words = ["--data", "listed", "--backbone", "mlp", "--epochs", 3, "--set", "phase1.lr=0.05"]
+    lcwof("pretrain", *words, "-o", base)
+    lcwof("pretrain", *words, "--pseudo", 4, "-o", pseudo)
+    lcwof("tune-stream", "--data", "listed", "--pseudo", 4, "--model", pseudo, "--method", "pn", "-o", tuned)
+    assert "way" not in tuned.read_text() and "1 session of 4 classes" in tuned.read_text()
+    lcwof("stream", tuned, "--model", base, "--streams", 1, "-o", tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["listed"] and about["ways"] == [4]
 
 
 def test_methods_and_data_are_listed() -> None:

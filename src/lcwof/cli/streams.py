@@ -22,6 +22,7 @@ from lcwof.cli.console import (
     say,
 )
 from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
+from lcwof.data.sessions import pseudo_sessions
 from lcwof.engine import read_recipe, stream_run
 from lcwof.errors import LcwofError
 from lcwof.evaluation.tune import tune_streams
@@ -95,7 +96,11 @@ def tune_stream(
             "`lcwof pretrain --pseudo N`."
         )
     require_writable(out)
-    base, dataset, how = recipe.load_model(), recipe.data.load(), recipe.stream
+    base, real, how = recipe.load_model(), dataclasses.replace(recipe.data, pseudo=0).load(), recipe.stream
+    if real.sessions:  # pseudo-sessions like those of the lists
+        first = real.sessions[0]
+        how = dataclasses.replace(how, way=how.way or len(first.classes), shot=how.shot or len(first.shots[0]))
+    dataset = pseudo_sessions(real, recipe.data.pseudo)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
         tuning = tune_streams(
             recipe.kind(),
@@ -114,6 +119,10 @@ def tune_stream(
     chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings}
     tuned = dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings}, tuning=chosen).resolved()
     tuned["data"]["pseudo"] = 0
+    for key in (
+        ("way", "shot", "sessions") if real.sessions else ("sessions",)
+    ):  # of the pseudo-sessions, not of the lists
+        tuned["stream"][key] = None
     lines = [
         f"# lcwof stream {out} --model BASE, a base model of all base classes",
         f"# Seen: training images of the base classes, {recipe.data.pseudo} classes of them as later sessions.",

@@ -151,7 +151,7 @@ def tune_streams(
         ]
     tried.sort(key=lambda c: -_worth(c, by))
     ways = [len(session.classes) for session in source.sessions]
-    setting = f"{len(ways)} sessions of {ways[0]} classes"
+    setting = f"{len(ways)} session{'s' * (len(ways) > 1)} of {ways[0]} classes"
     return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by)
 
 
