@@ -210,7 +210,7 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
     )
     settings = dataclasses.asdict(tuning.apply(config))
     chosen = {"why": tuning.why(), "settings": tuning.best.settings}
-    return tuning, dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings}, tuning=chosen)
+    return tuning, dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen)
 
 
 def evaluate(

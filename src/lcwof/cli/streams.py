@@ -117,7 +117,7 @@ def tune_stream(
         )
     settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
     chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings}
-    tuned = dataclasses.replace(recipe, method={"name": recipe.kind().name, **settings}, tuning=chosen).resolved()
+    tuned = dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen).resolved()
     tuned["data"]["pseudo"] = 0
     for key in (
         ("way", "shot", "sessions") if real.sessions else ("sessions",)

@@ -91,8 +91,13 @@ class Recipe:
     compile: bool | None = None  # compile the steps first, one to two minutes; None: on a CUDA card when it pays
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
 
+    @property
+    def method_name(self) -> str:
+        """As it was given: a registered name, or "file.py:Name"."""
+        return str(self.method.get("name", "lcwof"))
+
     def kind(self) -> type[Method]:
-        return get_method(self.method.get("name", "lcwof"))
+        return get_method(self.method_name)
 
     def method_config(self) -> Any:
         settings = {key: value for key, value in self.method.items() if key != "name"}
@@ -124,7 +129,7 @@ class Recipe:
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults included, as it will be written into the run folder."""
         tree = dataclasses.asdict(self)
-        tree["method"] = {"name": self.kind().name, **dataclasses.asdict(self.method_config())}
+        tree["method"] = {"name": self.method_name, **dataclasses.asdict(self.method_config())}
         return tree
 
 

@@ -8,9 +8,12 @@ Registering a method makes it listed, tested, tunable and runnable from the comm
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -146,6 +149,36 @@ def method_names() -> list[str]:
 
 
 def get_method(name: str) -> type[Method]:
+    """A registered method, or one in a file of the user's own: "path/to/file.py:Name", Name being its class."""
+    file, colon, wanted = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        return _from_file(Path(file).expanduser(), wanted)
     if name not in _METHODS:
-        raise LcwofError(f"no method named {name!r}: choose one of {', '.join(method_names())}.")
+        raise LcwofError(
+            f"no method named {name!r}: choose one of {', '.join(method_names())}, or write path/to/file.py:Name."
+        )
     return _METHODS[name]
+
+
+def _from_file(file: Path, wanted: str) -> type[Method]:
+    file = file.resolve()
+    key = f"lcwof_method_{file}"
+    if key not in sys.modules:
+        if not file.is_file():
+            raise LcwofError(f"no file {file} to take a method from.")
+        spec = spec_from_file_location(key, file)
+        assert spec is not None and spec.loader is not None
+        sys.modules[key] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[key])
+        except BaseException:
+            del sys.modules[key]
+            raise
+    kind = getattr(sys.modules[key], wanted, None)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        found = [n for n, v in vars(sys.modules[key]).items() if isinstance(v, type) and issubclass(v, Method)]
+        there = ", ".join(n for n in found if n != "Method") or "none"
+        raise LcwofError(f"{file} has no method class {wanted!r}; its method classes: {there}.")
+    if not hasattr(kind, "name"):
+        kind.name = wanted
+    return kind

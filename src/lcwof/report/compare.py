@@ -45,7 +45,16 @@ class Paired(NamedTuple):
 
 
 def method_name(run: Run) -> str:
-    return str(run.about["recipe"]["method"]["name"])
+    return short_name(run.about["recipe"]["method"]["name"])
+
+
+def short_name(method: str) -> str:
+    """A method's name; of one in a file, its class.
+
+    >>> short_name("work/mine.py:Mine")
+    'Mine'
+    """
+    return method.rpartition(".py:")[2]
 
 
 def label(run: Run, among: Sequence[Run]) -> str:

@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lcwof.engine.stream import StreamRun
+from lcwof.report.compare import short_name
 from lcwof.report.figures import BASE, HM, NOVEL, QUIET, SIZE, as_svg, quiet_axes, spread
 from lcwof.report.table import cell
 
@@ -27,7 +28,7 @@ _TOTALS = {
 def name_of(run: StreamRun) -> str:
     """Method, and what is not the usual about it."""
     carried = ", calibrated model carried on" if run.about["recipe"]["stream"]["carry"] else ""
-    return f"{run.about['recipe']['method']['name']}{carried}"
+    return f"{short_name(run.about['recipe']['method']['name'])}{carried}"
 
 
 def setting_of(run: StreamRun) -> str:
@@ -80,7 +81,7 @@ def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
     return [
         {
             "protocol": "ifsl",
-            "method": run.about["recipe"]["method"]["name"],
+            "method": short_name(run.about["recipe"]["method"]["name"]),
             "data": run.about["data"],
             "streams": len(run.streams),
             "sessions": [{name: pair(value) for name, value in summary.items()} for summary in run.summary()],
