@@ -84,6 +84,8 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
         (["tune-stream", "--data", "digits", "--model", base], "no pseudo-sessions: give --pseudo N"),
         (["tune-stream", "--data", "digits", "--pseudo", 2, "--model", base, *few], "trained on 6 other base classes"),
         (["tune-stream", "--outcome", "best"], "choose one of balanced, base-biased"),
+        (["stream", "--data", "digits", "--model", base, "--set", "tuning.why=hm"], "chosen by `lcwof tune`"),
+        (["stream", "--data", "digits", "--model", pseudo, *few], "was it made with --pseudo"),
     ):
         result = runner.invoke(app, [str(word) for word in words])
         assert isinstance(result.exception, LcwofError) and why in str(result.exception)

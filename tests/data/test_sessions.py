@@ -57,7 +57,10 @@ def test_listed_streams_are_the_lists_and_may_change_the_order_of_classes(stroke
     assert sorted(n for s in shuffled for n in s.numbers) == list(range(8))
     assert len(shuffled) > 1, "other orders have other numbers of shots, and run apart"
     assert len(StreamSource.of(data, sessions=1).draw([0])[0].steps) == 1
-    assert StreamSource.of(data, way=2, shot=1).listed is False
+    first = {s.steps[0].classes[i] for s in StreamSource.of(data, sessions=1, shuffle=True).draw(range(9)) for i in [0]}
+    assert {name for names in first for name in names} > set(data.sessions[0].classes), "any class may come first"
+    drawn = StreamSource.of(data, shot=1)
+    assert not drawn.listed and drawn.ways[0] == 2, "what is not given is as in the lists"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,10 @@ def test_pseudo_sessions_are_made_of_base_training_images_alone(strokes: Dataset
     assert (pseudo.base_labels(torch.cat([pseudo.split.train, pseudo.split.test])) >= 0).all()
     (streams,) = StreamSource.of(pseudo, way=2, shot=3).draw([0])
     assert streams.count == 3
+    one = torch.cat([strokes.split.train[strokes.base_labels(strokes.split.train) != 0], strokes.split.train[:1]])
+    small = dataclasses.replace(strokes, split=dataclasses.replace(strokes.split, train=one))
+    with pytest.raises(LcwofError, match="has too few images to hold some out once more"):
+        pseudo_sessions(small, 4)
     with pytest.raises(LcwofError, match="of 12 base classes, 1 to 11 can be held out"):
         pseudo_sessions(strokes, 12)
 

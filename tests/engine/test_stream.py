@@ -9,7 +9,7 @@ import torch
 
 import lcwof.engine.stream as engine
 from lcwof.data import Dataset
-from lcwof.engine import Recipe, StreamRun, read_recipe, read_run, stream_run
+from lcwof.engine import Recipe, StreamRun, evaluate_run, read_recipe, read_run, stream_run
 from lcwof.errors import LcwofError
 from lcwof.models import BaseModel
 from lcwof.report import stream_table, streams_json, streams_markdown, write_report
@@ -49,7 +49,7 @@ def test_a_folder_of_streams_tells_the_whole_story(strokes: Dataset, strokes_mod
     assert streams_json([run])[0]["sessions"][3]["hm"]["mean"] == pytest.approx(run.summary()[3]["hm"][0], abs=1e-3)
     assert streams_markdown(run).count("\n") == 2 + 4 and stream_table(run).row_count == 4
     page = write_report([run], tmp_path / "page.html", "streams").read_text()
-    assert page.count("<svg") == 2 and "images in" not in page.split("<table>")[0] and "forgetting" in page
+    assert page.count("<svg") == 2 and "forgetting" in page and "2-shot: 3 streams" in page and "not tuned" in page
 
 
 def test_an_interrupted_stream_goes_on_after_its_last_session(
@@ -90,4 +90,84 @@ def test_running_out_of_memory_goes_on_with_fewer_streams(
 
     monkeypatch.setattr(engine, "run_streams", small)
     run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", notice=notices.append)
-    assert len(run.rows) == 12 and notices == ["Out of memory with 2 streams at once: going on with 1."]
+    again = "Out of memory with 2 streams at once: beginning them again, 1 at once."
+    assert len(run.rows) == 12 and notices == [again]
+
+
+def test_out_of_memory_in_a_later_session_loses_no_ended_stream_and_leaves_nothing_behind(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "whole")
+    real = engine.run_streams
+
+    def late(method, base, fitted, streams, *args, **options):  # type: ignore[no-untyped-def]
+        for session, state in real(method, base, fitted, streams, *args, **options):
+            if len(streams.numbers) > 1 and session.number == 3:
+                raise torch.OutOfMemoryError
+            yield session, state
+
+    monkeypatch.setattr(engine, "run_streams", late)
+    run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    assert run.rows == whole.rows and sorted(p.name for p in run.path.iterdir()) == ["rows.jsonl", "run.json"]
+
+
+def test_a_stream_killed_twice_in_a_session_goes_on_with_fewer_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "whole")
+    real, sizes = engine.run_streams, []
+    mark = tmp_path / "r.partial" / "working"
+
+    def killed(method, base, fitted, streams, *args, **options):  # type: ignore[no-untyped-def]
+        sizes.append(len(streams.numbers))
+        for session, state in real(method, base, fitted, streams, *args, **options):
+            if session.number == 3 and len(streams.numbers) > 1:
+                kept = mark.read_text()
+                raise KeyboardInterrupt(kept)
+            yield session, state
+
+    monkeypatch.setattr(engine, "run_streams", killed)
+    notices: list[str] = []
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", notice=notices.append)
+        mark.write_text(str(stopped.value))  # as a kill would have left it
+    assert mark.read_text() == "2 2 2" and not notices
+    run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", notice=notices.append)
+    assert sizes == [2, 2, 1, 1, 1] and run.rows == whole.rows
+    assert notices == ["Killed twice in the same session: beginning its streams again, 1 at once."]
+
+
+def test_a_smaller_number_at_once_is_heeded_when_going_on(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sizes = engine.run_streams, []
+
+    def once(method, base, fitted, streams, *args, **options):  # type: ignore[no-untyped-def]
+        sizes.append(len(streams.numbers))
+        for session, state in real(method, base, fitted, streams, *args, **options):
+            yield session, state
+            if session.number == 2 and len(sizes) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "run_streams", once)
+    with pytest.raises(KeyboardInterrupt):
+        stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    run = stream_run(recipe("pn", at_once=1), strokes_model, strokes, tmp_path / "r")
+    assert sizes == [2, 1, 1, 1] and len(run.rows) == 12
+
+
+def test_the_folder_of_the_other_protocol_is_not_gone_on_with(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args, **options):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lcwof.engine.run.run_episodes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    with pytest.raises(LcwofError, match="begun with other settings"):
+        stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    with pytest.raises(LcwofError, match="this backbone has 2 stages"):
+        stream_run(recipe(**{"method.adapt": 9}), strokes_model, strokes, tmp_path / "s")
+    assert not (tmp_path / "s.partial").exists(), "what was refused is not in the way of the corrected command"

@@ -80,6 +80,14 @@ def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_p
     rolled = dataclasses.replace(student, head=student.head.roll(-1, 0))
     assert base_accuracy(student, digits, digits.split.test) < 10
     assert base_accuracy(rolled, digits, digits.split.test) > 70, "even though the epoch kept is the least like it"
+    for wrong, why in (({"temperature": 0.0}, "above 0 is needed"), ({"teacher": "none"}, "no file none")):
+        with pytest.raises(LcwofError, match=why):
+            pretrain(digits, dataclasses.replace(how, **wrong), CPU)  # type: ignore[arg-type]
+    moved = dataclasses.replace(digits, mean=(0.9,))
+    with pytest.raises(LcwofError, match="looks at inputs of shape, mean and deviation"):
+        pretrain(moved, how, CPU)
+    with pytest.raises(LcwofError, match=r"the teacher .* takes images of 8 pixels only, not of 6"):
+        pretrain(digits, dataclasses.replace(how, backbone="resnet10", small_part=0.5, small_side=6), CPU)
     other = dataclasses.replace(teacher, classes=("a",) * 6)
     other.save(tmp_path / "teacher.safetensors")
     with pytest.raises(LcwofError, match="trained on 6 other base classes"):

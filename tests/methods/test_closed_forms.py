@@ -11,9 +11,10 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
 from lcwof.methods import Task
+from lcwof.methods.embeddings import class_means
 from lcwof.methods.iw import Imprinting, ImprintingConfig
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
-from lcwof.methods.pn import Prototypes, PrototypesConfig, class_means
+from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 

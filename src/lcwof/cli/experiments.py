@@ -175,15 +175,16 @@ def show_tuning(tuning: Tuning, lines: list[str], sections: dict[str, Any], out:
     chosen = [f"#   {key} = {value}" for key, value in tuning.best.settings.items()]
     lines = [lines[0], f"# Chosen for {tuning.setting}: {tuning.why()}.", *chosen, *lines[1:], ""]
     write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
-    write_aside(out.with_suffix(".json"), json.dumps(dataclasses.asdict(tuning), indent=1).encode())
+    write_aside(out.with_suffix(".json"), json.dumps(tuning.as_json(), indent=1).encode())
     if json_:
-        print(json.dumps(dataclasses.asdict(tuning)))
+        print(json.dumps(tuning.as_json()))
         return
     table = Table(title=f"{tuning.method}, {tuning.setting}, {tuning.over}: the five best by {tuning.by}")
     for heading in ("settings", "N/J", "B/J", "J/J", "hm"):
         table.add_column(heading)
     for c in tuning.candidates[:5]:
-        settings = ", ".join(f"{k} {v:g}" for k, v in c.settings.items())
+        shown = {k: f"{v:g}" if isinstance(v, (int, float)) else v for k, v in c.settings.items()}
+        settings = ", ".join(f"{k} {v}" for k, v in shown.items())
         hm = f"{c.hm:.2f}" if isnan(c.interval) else f"{c.hm:.2f} ± {c.interval:.2f}"
         table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)

@@ -18,12 +18,13 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
+    list_bad,
     progress_bar,
     say,
 )
 from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
 from lcwof.data.sessions import pseudo_sessions
-from lcwof.engine import read_recipe, stream_run
+from lcwof.engine import learners_at_once, read_recipe, stream_run
 from lcwof.errors import LcwofError
 from lcwof.evaluation.tune import tune_streams
 from lcwof.models.checkpoint import require_writable
@@ -54,6 +55,7 @@ def tune_stream(
     outcome: Annotated[str, typer.Option(help="balanced: the best hm; base-biased: the best J/J.")] = "balanced",
     carry: Carry = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned-stream.toml"),
+    at_once: AtOnce = None,
     device: Device = None,
     precision: PrecisionName = None,
     skip_bad: SkipBad = False,
@@ -71,6 +73,8 @@ def tune_stream(
     lcwof tune-stream --data strokes --pseudo 20 --model pseudo.safetensors --way 5 --shot 5 -o tuned-stream.toml
 
     lcwof stream tuned-stream.toml --model base.safetensors
+
+    lcwof tune-stream fscil.toml --root ~/data --pseudo 20 --model pseudo.safetensors -o mini.toml
     """
     if outcome not in _OUTCOMES:
         raise LcwofError(f"--outcome {outcome}: choose one of {', '.join(_OUTCOMES)}.")
@@ -86,6 +90,7 @@ def tune_stream(
         "stream.sessions": sessions,
         "stream.streams": streams,
         "stream.carry": carry or None,
+        "at_once": at_once,
         "device": device,
         "precision": precision,
     }
@@ -97,6 +102,7 @@ def tune_stream(
         )
     require_writable(out)
     base, real, how = recipe.load_model(), dataclasses.replace(recipe.data, pseudo=0).load(), recipe.stream
+    list_bad(real.images.bad)
     if real.sessions:  # pseudo-sessions like those of the lists
         first = real.sessions[0]
         how = dataclasses.replace(how, way=how.way or len(first.classes), shot=how.shot or len(first.shots[0]))
@@ -109,6 +115,7 @@ def tune_stream(
             dataset,
             how.source(dataset),
             how.streams,
+            recipe.at_once or learners_at_once(recipe.kind()(recipe.method_config()), base),
             _OUTCOMES[outcome],
             how.carry,
             recipe.compute(recipe.kind()(recipe.method_config()), how.streams),
@@ -116,7 +123,7 @@ def tune_stream(
             show,
         )
     settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
-    chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings}
+    chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings, "protocol": "ifsl"}
     tuned = dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen).resolved()
     tuned["data"]["pseudo"] = 0
     for key in (
@@ -160,7 +167,7 @@ def stream(
 
     lcwof stream --data strokes --model base.safetensors --method lcwof --way 5 --shot 5 --sessions 4
 
-    lcwof stream tuned-stream.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10
+    lcwof stream mini.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10
     """
     options = {
         "data.name": data,
@@ -180,9 +187,20 @@ def stream(
         "precision": precision,
     }
     recipe = read_recipe(recipes or [], options, set_ or [])
-    name = f"{recipe.data.name}-{recipe.kind().name}-stream-seed{recipe.stream.seed}"
-    folder = out or Path("runs") / name
+    if recipe.tuning and recipe.tuning.get("protocol") != "ifsl":
+        raise LcwofError(
+            "these settings were chosen by `lcwof tune` on validation classes, which come in a stream too: choose them "
+            "with `lcwof tune-stream`, or remove [tuning] from the recipe if that is meant."
+        )
     base, dataset = recipe.load_model(), recipe.data.load()
+    list_bad(dataset.images.bad)
+    how, source = recipe.stream, recipe.stream.source(dataset)
+    if dataset.sessions and not source.listed:
+        errors.print(f"Not the lists of {dataset.name}: its sessions are drawn, because way or shot is given.")
+    kind = "lists" if source.listed else f"{source.ways[0]}w{source.shot}s"
+    marks = [mark for mark, on in (("shuffled", how.shuffle), ("carried", how.carry)) if on]
+    name = [recipe.data.name, recipe.kind().name, kind, str(len(source.ways)), *marks, f"seed{how.seed}"]
+    folder = out or Path("runs") / "-".join(name)
     try:
         with progress_bar(f"{recipe.kind().name}, sessions") as show:
             run = stream_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))

@@ -66,7 +66,7 @@ def check_dataset(name: str, root: Path | None = None, **options: object) -> Che
         f"class {part.smallest_class!r} has {part.smallest} {part.name} images: "
         f"fewer than the {_QUERIES} an episode asks about"
         for part in parts[2:]
-        if part.smallest < _QUERIES
+        if part.classes and part.smallest < _QUERIES
     ]
     if leaks:
         problems.append(f"{len(leaks)} images to evaluate on are pixel for pixel in the training images as well")
@@ -77,8 +77,8 @@ def _count(data: Dataset, name: str, classes: tuple[str, ...], index: Tensor) ->
     counts = torch.bincount(data.images.labels[index], minlength=len(data.images.classes))
     position = {known: i for i, known in enumerate(data.images.classes)}
     sizes = {known: int(counts[position[known]]) for known in classes}
-    smallest = min(sizes, key=lambda known: sizes[known])
-    return PartCount(name, len(classes), len(index), smallest, sizes[smallest])
+    smallest = min(sizes, key=lambda known: sizes[known], default="")
+    return PartCount(name, len(classes), len(index), smallest, sizes.get(smallest, 0))
 
 
 def _identical(pixels: Tensor, index: Tensor) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lcwof.data.datasets import divide
-from lcwof.data.images import Dataset, Session, Split
+from lcwof.data.images import Dataset, Split
 from lcwof.errors import LcwofError
 from lcwof.randomness import Randomness
 
@@ -42,6 +42,15 @@ class Streams:
 
 
 @dataclass(frozen=True)
+class FewShotClass:
+    """A class that comes after the base classes."""
+
+    name: str
+    images: Tensor  # of drawn streams all of them, of listed ones those to test on
+    shots: Tensor | None  # those to learn from; None: drawn from the images
+
+
+@dataclass(frozen=True)
 class StreamSource:
     """Draws streams by number.
 
@@ -50,8 +59,9 @@ class StreamSource:
     """
 
     data: Dataset
-    sessions: tuple[Session, ...]  # listed; of drawn ones, all images of each class are in `tests`
-    shot: int  # 0: listed
+    classes: tuple[FewShotClass, ...]  # in the order of their sessions; shuffled, all there are
+    ways: tuple[int, ...]  # classes of each session
+    shot: int  # of drawn streams
     queries: int
     shuffle: bool
     seed: int
@@ -68,12 +78,21 @@ class StreamSource:
         seed: int = 0,
     ) -> StreamSource:
         """The data set's lists, unless way or shot is given or it has none: then `sessions` (as many as there are
-        classes for) of `way` (5) novel classes with `shot` (5) examples and at most `queries` test images each."""
+        classes for) of `way` novel classes with `shot` examples and at most `queries` test images each; by default
+        those of the lists, or 5."""
         if data.sessions and way is None and shot is None:
-            found = data.sessions[:sessions]
-            if sessions is not None and sessions > len(found):
-                raise LcwofError(f"--sessions {sessions}: the lists of {data.name} have {len(found)}.")
-            return cls(data, found, 0, queries, shuffle, seed)
+            if sessions is not None and sessions > len(data.sessions):
+                raise LcwofError(f"--sessions {sessions}: the lists of {data.name} have {len(data.sessions)}.")
+            ways = tuple(len(session.classes) for session in data.sessions[:sessions])
+            listed = [
+                FewShotClass(name, tests, shots)
+                for session in data.sessions
+                for name, shots, tests in zip(session.classes, session.shots, session.tests, strict=True)
+            ]
+            return cls(data, tuple(listed if shuffle else listed[: sum(ways)]), ways, 0, queries, shuffle, seed)
+        if data.sessions:
+            first = data.sessions[0]
+            way, shot = way or len(first.classes), len(first.shots[0]) if shot is None else shot
         way, shot = 5 if way is None else way, 5 if shot is None else shot
         novel = (*data.split.val, *data.split.novel)
         if shot < 1:
@@ -86,16 +105,16 @@ class StreamSource:
                 f"--sessions {count} of {way} classes: {data.name} has {len(novel)} classes beside the base classes, "
                 f"enough for {len(novel) // way}."
             )
-        groups = data.images.of_classes(novel)
-        for name, index in zip(novel, groups, strict=True):
+        names = novel if shuffle else novel[: count * way]
+        groups = data.images.of_classes(names)
+        for name, index in zip(names, groups, strict=True):
             if len(index) <= shot:
                 raise LcwofError(
                     f"class {name!r} has {len(index)} images: {shot} shots and a test image need {shot + 1}. "
                     "Lower --shot or remove the class."
                 )
-        cut = [slice(i * way, (i + 1) * way) for i in range(count)]
-        found = tuple(Session(novel[c], (), tuple(groups[c])) for c in cut)
-        return cls(data, found, shot, queries, shuffle, seed)
+        found = tuple(FewShotClass(name, index, None) for name, index in zip(names, groups, strict=True))
+        return cls(data, found, (way,) * count, shot, queries, shuffle, seed)
 
     @property
     def listed(self) -> bool:
@@ -112,34 +131,31 @@ class StreamSource:
 
     def _draw_one(self, number: int) -> Streams:
         draws = Randomness.of_episodes(self.seed, [number])["stream"]
-        classes = [(name, i, j) for i, s in enumerate(self.sessions) for j, name in enumerate(s.classes)]
+        classes = list(self.classes)
         if self.shuffle:
-            order = draws["class order"].permutation(len(classes))[0].tolist()
-            classes = [classes[at] for at in order]
+            classes = [classes[at] for at in draws["class order"].permutation(len(classes))[0].tolist()]
         steps = []
-        for session in self.sessions:
-            mine, classes = classes[: len(session.classes)], classes[len(session.classes) :]
-            shots, tests = zip(*(self._images(draws, *which) for which in mine), strict=True)
+        for way in self.ways:
+            mine, classes = classes[:way], classes[way:]
+            shots, tests = zip(*(self._images(draws, which) for which in mine), strict=True)
             steps.append(
                 Step(
-                    len(mine),
+                    way,
                     torch.cat(shots)[None],
                     _positions(shots)[None],
                     torch.cat(tests)[None],
                     _positions(tests)[None],
-                    (tuple(name for name, _, _ in mine),),
+                    (tuple(which.name for which in mine),),
                 )
             )
         test = self.data.split.test
         return Streams((number,), test, self.data.base_labels(test), tuple(steps))
 
-    def _images(self, draws: Randomness, name: str, session: int, at: int) -> tuple[Tensor, Tensor]:
+    def _images(self, draws: Randomness, which: FewShotClass) -> tuple[Tensor, Tensor]:
         """Shots and test images of a class."""
-        found = self.sessions[session]
-        if self.listed:
-            return found.shots[at], found.tests[at]
-        index = found.tests[at]
-        index = index[draws["images", name].permutation(len(index))[0]]
+        if which.shots is not None:
+            return which.shots, which.images
+        index = which.images[draws["images", which.name].permutation(len(which.images))[0]]
         return index[: self.shot], index[self.shot : self.shot + self.queries]
 
 
@@ -175,6 +191,11 @@ def pseudo_sessions(data: Dataset, held_out: int) -> Dataset:
     of_part = {part: getattr(data.split, part) for part in ("train", "select")}
     train, test = (of_part[part][labels[part] < len(kept)] for part in ("train", "select"))
     groups = [(name, train[data.base_labels(train) == i]) for i, name in enumerate(kept)]
+    small = next((name for name, group in groups if len(group) < 2), None)
+    if small is not None or not len(test):
+        raise LcwofError(
+            f"--pseudo {held_out}: base class {small or kept[0]!r} has too few images to hold some out once more."
+        )
     train, select = divide(groups, lambda n: max(1, min(10, n // 10)))
     # Few-shot classes use all their images, so the real test images of these must go.
     used = torch.cat([train, select, test, *(of_part[part][labels[part] >= len(kept)] for part in ("train", "select"))])

@@ -60,20 +60,24 @@ class RunFolder:
         return folder
 
     @contextmanager
-    def working(self, at_once: int) -> Iterator[None]:
-        """While episodes are learned a file says how many: it outlives only a process that was killed."""
-        mark = self.partial / "working"
-        self.write(lambda: mark.write_text(str(at_once)))
-        try:
-            yield
-        finally:
-            mark.unlink(missing_ok=True)
+    def working(self, *numbers: int) -> Iterator[Callable[..., None]]:
+        """While something is learned a file says what (how many at once, ...): it outlives only a killed process."""
+        file = self.partial / "working"
 
-    def killed_with(self) -> int:
-        """How many episodes were learned at once when the last attempt was killed; 0: it was not."""
-        mark = self.partial / "working"
-        found = mark.read_text() if mark.exists() else ""
-        return int(found) if found.isdigit() else 0
+        def mark(*numbers: int) -> None:
+            self.write(lambda: file.write_text(" ".join(map(str, numbers))))
+
+        mark(*numbers)
+        try:
+            yield mark
+        finally:
+            file.unlink(missing_ok=True)
+
+    def killed_with(self) -> list[int]:
+        """What the last attempt was at when it was killed; nothing: it was not."""
+        file = self.partial / "working"
+        found = file.read_text().split() if file.exists() else []
+        return [int(number) for number in found if number.isdigit()]
 
     def describe(self) -> None:
         """run.json, with the seconds worked so far (over all attempts)."""

@@ -79,6 +79,7 @@ def evaluate_run(
     compute = recipe.compute(method, e.episodes)
     queries = {"novel": source.queries, "base": source.base_queries}
     about = {**describe(recipe, model, data, compute), "queries": queries}
+    fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
     folder = RunFolder.open(out, about, overwrite, what_decides)
     total, done = e.episodes, _whole_episodes(folder)
     todo = [number for number in range(total) if number not in done]
@@ -86,8 +87,8 @@ def evaluate_run(
     if todo:
         base, fitted = prepare(method, model, data, compute)
         moments = _moments(method, e.curves)
-        at_once = min(recipe.at_once or even(len(todo), learners_at_once(method, model)), len(todo))
-        killed = folder.killed_with()
+        at_once = min(recipe.at_once or even(len(todo), fits), len(todo))
+        killed = next(iter(folder.killed_with()), 0)
         if killed > 1 and at_once > killed // 2:
             at_once = killed // 2
             notice(f"The last attempt was killed with {killed} episodes at once: going on with {at_once}.")
@@ -171,4 +172,5 @@ def what_decides(about: dict[str, Any]) -> dict[str, Any]:
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k != "episodes"}
     precision = about.get("compute", "float32").split(",")[0]
-    return {"recipe": recipe, "model": about["model"], "data": about["data"], "precision": precision}
+    same = {key: about.get(key) for key in ("model", "data", "protocol")}
+    return {"recipe": recipe, "precision": precision, **same}

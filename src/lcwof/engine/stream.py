@@ -41,10 +41,6 @@ class StreamRun:
         numbers = sorted({row["stream"] for row in self.rows})
         return [[row for row in self.rows if row["stream"] == number] for number in numbers]
 
-    @property
-    def title(self) -> str:
-        return f"{self.about['recipe']['method']['name']}, {self.sessions} sessions"
-
     def summary(self) -> list[dict[str, tuple[float, float]]]:
         """Mean and 95% interval of each measure over the streams, session by session."""
         found = []
@@ -86,45 +82,55 @@ def stream_run(
     progress: Callable[[int, int], None] = lambda done, total: None,
     notice: Callable[[str], None] = lambda text: None,
 ) -> StreamRun:
-    """Evaluate a recipe's method on its streams into the folder `out`. An interrupted run goes on after the last
-    session that was finished; running out of memory halves the number of streams at once."""
+    """Evaluate a recipe's method on its streams into the folder `out`.
+
+    An interrupted run goes on after the last session that was finished. Running out of memory, or being killed twice in
+    the same session, begins the streams in progress again, half as many at once.
+    """
     model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
     how = recipe.stream
     source = how.source(data)
     compute = recipe.compute(method, how.streams)
-    shown = {"protocol": "ifsl", "listed": source.listed, "ways": [len(s.classes) for s in source.sessions]}
+    shown = {"protocol": "ifsl", "listed": source.listed, "ways": source.ways, "shot": source.shot}
+    fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
+    at_once = recipe.at_once or fits
     folder = RunFolder.open(out, {**describe(recipe, model, data, compute), **shown}, overwrite, _what_decides)
-    total = 1 + len(source.sessions)
-    at_once = recipe.at_once or learners_at_once(method, model)
+    total = 1 + len(source.ways)
+    attempt, fewer = _attempt(folder)
+    if fewer:
+        notice(f"Killed twice in the same session: beginning its streams again, {fewer} at once.")
+        at_once = min(at_once, fewer)
     prepared: tuple[Base, Any] | None = None
     while todo := _keep_whole(folder, how.streams, total):
         progress((how.streams - len(todo)) * total, how.streams * total)
         prepared = prepared or prepare(method, model, data, compute)
-        standing = _standing(folder, method, prepared, todo)
+        standing = _standing(folder, method, prepared, todo, at_once)
         numbers, resume = standing or (todo[:at_once], None)
         streams = source.draw(numbers)[0]  # of several shapes, the first
         size = len(streams.numbers)
         before = (how.streams - len(todo)) * total
         ended = False
         try:
-            with folder.working(size):
+            with folder.working(size, resume[0] if resume else 0, attempt) as mark:
                 for session, state in run_streams(method, *prepared, streams, how.seed, how.carry, resume=resume):
                     folder.append("rows", _rows(streams, session))
                     _stand(folder, method, streams, session, state)
                     folder.describe()
+                    mark(size, session.number, attempt := 1)
                     progress(before + size * session.number, how.streams * total)
                 ended = True
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
-        (folder.partial / _CHAIN).unlink(missing_ok=True)
+        _forget(folder)
         if not ended:
             at_once = size // 2
             torch.cuda.empty_cache()
-            notice(f"Out of memory with {size} streams at once: going on with {at_once}.")
+            notice(f"Out of memory with {size} streams at once: beginning them again, {at_once} at once.")
     rows = [row for row in folder.rows("rows") if row["stream"] < how.streams]
     folder.rewrite("rows", sorted(rows, key=lambda row: (row["stream"], row["session"])))
+    _forget(folder)
     return StreamRun.read(folder.finish())
 
 
@@ -158,15 +164,33 @@ def _stand(folder: RunFolder, method: Method, streams: Streams, session: Session
         folder.write(lambda: save_tensors(folder.partial / _CHAIN, _KIND, method.pack(state), about))
 
 
+def _forget(folder: RunFolder) -> None:
+    for file in folder.partial.glob(f"*{_CHAIN}*"):  # what a kill has left of a save, too
+        file.unlink()
+
+
+def _attempt(folder: RunFolder) -> tuple[int, int]:
+    """Which attempt at its session this is; after two that were killed, how many streams to take at once instead."""
+    killed = folder.killed_with()
+    if len(killed) < 3:
+        return 1, 0
+    size, _, attempts = killed
+    if attempts < 2 or size < 2:
+        return attempts + 1, 0
+    _forget(folder)
+    return 1, size // 2
+
+
 def _standing(
-    folder: RunFolder, method: Method, prepared: tuple[Base, Any], todo: list[int]
+    folder: RunFolder, method: Method, prepared: tuple[Base, Any], todo: list[int], at_once: int
 ) -> tuple[list[int], tuple[int, State]] | None:
-    """The streams that were in progress, their last finished session and its state."""
+    """The streams that were in progress, their last finished session and its state; more than fit are begun again."""
     file = folder.partial / _CHAIN
     if not file.exists():
         return None
     tensors, about = load_tensors(file, _KIND)
-    if not set(about["numbers"]) <= set(todo):
+    if not set(about["numbers"]) <= set(todo) or len(about["numbers"]) > at_once:
+        _forget(folder)
         return None
     device = prepared[0].inputs.device
     state = method.unpack(*prepared, {name: tensor.to(device) for name, tensor in tensors.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from lcwof.data.sessions import Streams
-from lcwof.evaluation.gfsl import query_logits
+from lcwof.evaluation.gfsl import Moments, query_logits
 from lcwof.evaluation.metrics import MEASURES, measures
 from lcwof.methods import Base, Method, State, Task
 from lcwof.randomness import Randomness
-
-Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,15 @@ def run_streams(
         chain = _last(method.grow(base, fitted, chain, task))
         kept = method.kept(base, memory)
         last, measured = chain, None
-        for last in method.settle(base, fitted, chain, memory):
-            measured = None
+        for settled in method.settle(base, fitted, chain, memory):
+            if measured is not None:
+                yield measured, chain
+            last, measured = settled, None
             if moments(last.phase, last.epoch):
                 measured = _measure(method, last, base, streams, number, kept)
-                yield measured, chain
         if carry:
             chain = last
-        if measured is None:
-            yield _measure(method, last, base, streams, number, kept), chain
+        yield measured or _measure(method, last, base, streams, number, kept), chain
 
 
 def _last(states: Iterator[State]) -> State:
@@ -82,7 +80,7 @@ def _tasks(streams: Streams, number: int, draws: Randomness, device: torch.devic
     before = [sum(s.way for s in so_far[:i]) for i in range(len(so_far))]
     support = torch.cat([s.support for s in so_far], dim=1).to(device)
     labels = torch.cat([s.labels + first for s, first in zip(so_far, before, strict=True)], dim=1).to(device)
-    memory = Task(support, labels, before[-1] + step.way, mine)
+    memory = Task(support, labels, before[-1] + step.way, mine, draws["memory"])
     return Task(step.support.to(device), step.labels.to(device), step.way, mine), memory
 
 

@@ -6,8 +6,9 @@ Episodes are drawn from the validation classes, base queries from the base image
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
+from math import isnan
 from typing import Any, Literal
 
 import torch
@@ -18,6 +19,7 @@ from lcwof.config import replace_field
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource
+from lcwof.errors import LcwofError
 from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import MEASURES, mean_and_interval
@@ -59,12 +61,21 @@ class Tuning:
         return self.candidates[0]
 
     def why(self) -> str:
-        best = f"hm {self.best.hm:.2f} ± {self.best.interval:.2f}" if self.by == "hm" else f"J/J {self.best.joint:.2f}"
-        text = f"{best} over {self.over}"
+        text = f"{self.by} {_worth(self.best, self.by):.2f}"
+        if self.by == "hm" and not isnan(self.best.interval):
+            text += f" ± {self.best.interval:.2f}"
+        text += f" over {self.over}"
         if len(self.candidates) > 1:
             second = self.candidates[1]
             text += f", the best of {len(self.candidates)} settings (next {_worth(second, self.by):.2f})"
         return text
+
+    def as_json(self) -> dict[str, Any]:
+        """For files: an interval is None where a single episode gives none."""
+        found = asdict(self)
+        for candidate in found["candidates"]:
+            candidate["interval"] = None if isnan(candidate["interval"]) else candidate["interval"]
+        return found
 
     def apply(self, config: Any) -> Any:
         for key, value in self.best.settings.items():
@@ -107,6 +118,8 @@ def tune(
 ) -> Tuning:
     """Try every combination of a grid (the method's own, unless another is given), and every stopping epoch along each,
     on validation episodes."""
+    if not data.split.val:
+        raise LcwofError(f"{data.name} has no validation classes to tune on: for streams there is `lcwof tune-stream`.")
     way = min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
@@ -123,6 +136,7 @@ def tune_streams(
     data: Dataset,
     source: StreamSource,
     streams: int,
+    at_once: int = 25,
     by: Literal["hm", "J/J"] = "hm",
     carry: bool = False,
     compute: Compute | None = None,
@@ -131,26 +145,42 @@ def tune_streams(
 ) -> Tuning:
     """The same for streams of pseudo-sessions (`data.sessions.pseudo_sessions`): the best mean over their sessions.
 
-    Where settling is a side branch, every stopping epoch is tried along the way; where it is carried on, only the
-    configured one, because what comes later depends on it.
+    Where settling is a side branch, every stopping epoch is tried along the way. Where later sessions depend on it,
+    because it is carried on or part of growing, a few are tried, each in streams of its own.
     """
+    grid = dict(kind.grid if grid is None else grid)
+    along_the_way = kind.settles and not carry
+    if kind.stop and not along_the_way:
+        longest = kind(config).phases()[kind.stop[0]]
+        grid.setdefault(kind.stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
     tried: list[Candidate] = []
-    for method, (base, fitted), settings in _candidates(kind, config, model, data, compute, grid, progress):
-        field, moments = _stopping(method, at_all=not carry)
+    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress):
+        field, moments = _stopping(method, at_all=along_the_way)
         found: dict[int, list[Tensor]] = {}  # by epoch: the measures of each group of streams, averaged over sessions
-        for group in source.draw(range(streams)):
-            along: dict[int, list[Tensor]] = {}
-            for session, _ in run_streams(method, base, fitted, group, source.seed, carry, moments):
-                if session.number > 1:
-                    along.setdefault(session.epoch if field else 0, []).append(session.values.double())
+        todo = list(range(streams))
+        while todo:
+            numbers, along = source.draw(todo[:at_once])[0], dict[int, list[Tensor]]()
+            try:
+                for session, _ in run_streams(method, *prepared, numbers, source.seed, carry, moments):
+                    if session.number > 1:
+                        along.setdefault(session.epoch if field else 0, []).append(session.values.double())
+            except torch.OutOfMemoryError:
+                if len(numbers.numbers) == 1:
+                    raise
+                along.clear()
+            if not along:
+                at_once = len(numbers.numbers) // 2
+                torch.cuda.empty_cache()
+                continue
             for epoch, values in along.items():
                 found.setdefault(epoch, []).append(torch.stack(values).mean(0))
+            todo = [number for number in todo if number not in numbers.numbers]
         tried += [
             Candidate.of({**settings, **({field: epoch} if field else {})}, torch.cat(parts))
             for epoch, parts in found.items()
         ]
     tried.sort(key=lambda c: -_worth(c, by))
-    ways = [len(session.classes) for session in source.sessions]
+    ways = source.ways
     setting = f"{len(ways)} session{'s' * (len(ways) > 1)} of {ways[0]} classes"
     return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by)
 

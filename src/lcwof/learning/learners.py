@@ -55,15 +55,11 @@ class Learners:
         tail = {name: weight.clone() for name, weight in self.tail.items()}
         return Learners(self.structure, self.scoring, tail, self.base_head.clone(), self.novel_head.clone())
 
-    def pack(self) -> dict[str, Tensor]:
-        """All there is to keep: the adaptive weights."""
-        return {f"weights.{name}": weight for name, weight in self.weights().items()}
-
     @classmethod
-    def unpack(cls, tail: Tail, tensors: dict[str, Tensor], scoring: Scoring) -> Learners:
-        found = {name.removeprefix("weights."): stacked_layout(weight) for name, weight in tensors.items()}
-        heads = found.pop("base_head"), found.pop("novel_head")
-        return cls(tail, scoring, {name: found[name] for name in tail.anchor}, *heads)
+    def unpack(cls, tail: Tail, weights: dict[str, Tensor], scoring: Scoring) -> Learners:
+        """Learners with the given `weights()`."""
+        own = {name: stacked_layout(weights[name]) for name in tail.anchor}
+        return cls(tail, scoring, own, weights["base_head"].clone(), weights["novel_head"].clone())
 
     def weights(self) -> dict[str, Tensor]:
         """All adaptive tensors under one roof, as the optimiser sees them (the same tensors, not copies)."""
@@ -74,8 +70,13 @@ class Learners:
         return self.joint(self.weights(), maps)
 
     def joint(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> Tensor:
+        return self.scored(weights, maps, keys)[1]
+
+    def scored(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Embeddings and joint logits."""
         embedded = self.structure.embed(weights, maps, keys)
-        return self.scoring.logits(embedded, torch.cat([weights["base_head"], weights["novel_head"]], dim=1))
+        heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
+        return embedded, self.scoring.logits(embedded, heads)
 
 
 def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
@@ -101,6 +102,23 @@ class Descent:
 Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M), joint labels (E, M)
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What a loss may look at: maps (E, B, ...), embeddings (E, B, D), joint logits (E, B, C) and labels (E, B)."""
+
+    maps: Tensor
+    embedded: Tensor
+    logits: Tensor
+    labels: Tensor
+
+
+Objective = Callable[[Batch], Tensor]  # the loss of each learner, (E,)
+
+
+def joint_cross_entropy(batch: Batch) -> Tensor:
+    return cross_entropy(batch.logits, batch.labels)
+
+
 def descend(
     learners: Learners,
     trainable: tuple[str, ...],
@@ -110,8 +128,9 @@ def descend(
     lam: float,
     draws: Randomness,
     phase: str,
+    objective: Objective = joint_cross_entropy,
 ) -> Iterator[int]:
-    """Train the tail and the named heads on joint cross-entropy + lambda L2^WC; yields after each epoch.
+    """Train the tail and the named heads on an objective + lambda L2^WC; yields after each epoch.
 
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout.
     """
@@ -136,8 +155,9 @@ def descend(
             batch = slice(at, at + how.batch)
             leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
             keys = draws["drop", epoch, step].keys
-            logits = learners.joint({**weights, **leaves}, maps[:, batch].contiguous(), keys)
-            loss = how.loss_weight * cross_entropy(logits, labels[:, batch])
+            part = maps[:, batch].contiguous()
+            found = learners.scored({**weights, **leaves}, part, keys)
+            loss = how.loss_weight * objective(Batch(part, *found, labels[:, batch]))
             optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
             failed = torch.where(loss.detach().isfinite() | (failed > 0), failed, epoch + 1)
         if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:

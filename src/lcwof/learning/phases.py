@@ -67,10 +67,12 @@ def calibrate(
     how: Phase3,
     lam: float,
     draws: Randomness,
+    lasting: Randomness | None = None,
 ) -> Iterator[int]:
     """Phase 3. As phase 2, on the few-shot examples together with replayed examples of the base classes.
 
-    base: the images that may be replayed, by class; base classes are the first of the joint labels.
+    base: the images that may be replayed, by class; base classes are the first of the joint labels. lasting: what
+    decides the images that are drawn once, where that is not `draws`.
     """
     base, draws = base.to(inputs.device), draws.to(inputs.device)
     classes = len(base.counts)
@@ -78,7 +80,7 @@ def calibrate(
     each = replayed(how, base, max(1, round(support.shape[1] / few)))
     base_labels = torch.arange(classes, device=inputs.device).repeat_interleave(each)
     joint = torch.cat([base_labels.expand(len(draws), -1), labels], dim=1)
-    once = base.draw(draws["replay"], each)
+    once = base.draw((lasting or draws)["replay"].to(inputs.device), each)
 
     def samples(epoch: int) -> tuple[Tensor, Tensor]:
         replayed = once if how.replay == "lim" else base.draw(draws["replay", epoch], each)

@@ -94,7 +94,7 @@ class Training:
         if self.fast:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.kept = copy.deepcopy(self.network) if how.average else self.network
-        self.teacher = _teacher(how.teacher, data).to(device) if how.teacher else None
+        self.teacher = _teacher(how, data).to(device) if how.teacher else None
         if self.teacher and self.fast:
             self.teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
@@ -327,12 +327,17 @@ def turned(images: Tensor) -> Tensor:
     return together.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _teacher(file: str, data: Dataset) -> BaseModel:
-    model = BaseModel.load(Path(file)).frozen()
+def _teacher(how: Phase1, data: Dataset) -> BaseModel:
+    assert how.teacher is not None
+    if how.temperature <= 0:
+        raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
+    model = BaseModel.load(Path(how.teacher)).frozen()
     model.require_classes(data.split.base)
-    if model.shape != _input_shape(data):
-        raise LcwofError(f"the teacher {file} looks at inputs of shape {model.shape}, not {_input_shape(data)}.")
-    return model
+    mine, its = (_input_shape(data), data.mean, data.std), (model.shape, model.mean, model.std)
+    if mine != its:
+        raise LcwofError(f"the teacher {how.teacher} looks at inputs of shape, mean and deviation {its}, not {mine}.")
+    _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {how.teacher}"), _input_shape(data))
+    return model.frozen()
 
 
 def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """One file per system, all behind one interface; importing this room registers them all."""
 
-from lcwof.methods import ft, iw, lcwof, pn
+from lcwof.methods import ft, gfsv, icarl, iw, joint, lcwof, pn
 from lcwof.methods.base import Base, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
@@ -10,7 +10,10 @@ __all__ = [
     "Task",
     "ft",
     "get_method",
+    "gfsv",
+    "icarl",
     "iw",
+    "joint",
     "lcwof",
     "method_names",
     "pn",

@@ -43,6 +43,7 @@ class Task:
     labels: Tensor  # (E, M) positions among the task's classes
     way: int
     draws: Randomness
+    lasting: Randomness | None = None  # draws that are the same in every task of a stream: what is kept, is kept
 
     @classmethod
     def of_shots(cls, shots: Tensor, draws: Randomness, device: Any) -> Task:
@@ -75,6 +76,7 @@ class Method(ABC):
         {}
     )  # settings of `learn` that `tune` tries, by field
     stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
+    settles: ClassVar[bool] = False  # whether that phase is part of `settle`, and not of `grow`
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
@@ -179,6 +181,6 @@ def _from_file(file: Path, wanted: str) -> type[Method]:
         found = [n for n, v in vars(sys.modules[key]).items() if isinstance(v, type) and issubclass(v, Method)]
         there = ", ".join(n for n in found if n != "Method") or "none"
         raise LcwofError(f"{file} has no method class {wanted!r}; its method classes: {there}.")
-    if not hasattr(kind, "name"):
+    if "name" not in vars(kind):  # not that of a method it derives from
         kind.name = wanted
     return kind

@@ -28,7 +28,7 @@ class FineTune(Method):
     """Cross-entropy over the joint logits on the novel examples only, tail and both heads free: no constraint, no
     replay. Uses the shared base model. Even the number of epochs is tuned, which lets it stop before it forgets."""
 
-    Config, StateClass = FineTuneConfig, FineTuneState
+    Config = FineTuneConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1)})
     stop = ("fine-tuning", "descent.epochs")
     config: FineTuneConfig
@@ -64,7 +64,7 @@ class FineTune(Method):
         return state.learners.logits(maps)
 
     def pack(self, state: FineTuneState) -> dict[str, Tensor]:
-        return state.learners.pack()
+        return state.learners.weights()
 
     def unpack(self, base: Base, fitted: None, tensors: dict[str, Tensor]) -> FineTuneState:
         return FineTuneState(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.methods.base import Base, Method, State, Task, register_method
-from lcwof.methods.pn import base_means, class_means
+from lcwof.methods.embeddings import base_means, class_means
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,10 @@ class LCwoF(Method):
     """Phase 2 learns the novel classes with base-normalized cross-entropy under a weight constraint, the base head
     fixed; phase 3 calibrates both heads by balanced replay. Uses the shared base model."""
 
-    Config, StateClass = LCwoFConfig, LCwoFState
+    Config = LCwoFConfig
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3)})
     stop = ("phase 3", "phase3.epochs")
+    settles = True
     config: LCwoFConfig
 
     @property
@@ -89,7 +90,8 @@ class LCwoF(Method):
         yield LCwoFState("phase 3", 0, learners)
         how, lam, draws = self.config.phase3, self.constraint(memory.shots), memory.draws["phase 3"]
         labels = memory.labels + len(base.model.head)
-        for epoch in calibrate(learners, base.inputs, memory.support, labels, base.pool, how, lam, draws):
+        lasting = memory.lasting and memory.lasting["phase 3"]
+        for epoch in calibrate(learners, base.inputs, memory.support, labels, base.pool, how, lam, draws, lasting):
             yield LCwoFState("phase 3", epoch, learners)
 
     def kept(self, base: Base, memory: Task) -> int:
@@ -102,7 +104,7 @@ class LCwoF(Method):
         return state.learners.logits(maps)
 
     def pack(self, state: LCwoFState) -> dict[str, Tensor]:
-        return state.learners.pack()
+        return state.learners.weights()
 
     def unpack(self, base: Base, fitted: Tensor | None, tensors: dict[str, Tensor]) -> LCwoFState:
         return LCwoFState("phase 2", 0, Learners.unpack(base.inputs.tail, tensors, self.scoring(base, fitted)))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.embeddings import base_means, class_means
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,6 @@ class PrototypesState(State):
     bias: Tensor  # (C,)
 
 
-def class_means(embedded: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean embedding of each class. embedded: (E, M, D); labels: (E, M). Returns (E, classes, D).
-
-    >>> class_means(torch.tensor([[[1.0], [3.0], [5.0]]]), torch.tensor([[0, 0, 1]]), 2)
-    tensor([[[2.],
-             [5.]]])
-    """
-    member = torch.nn.functional.one_hot(labels, classes).to(embedded.dtype)  # (E, M, classes)
-    return member.mT @ embedded / member.sum(1).unsqueeze(-1)
-
-
-def base_means(base: Base, normalise: bool) -> Tensor:
-    """Mean embedding of the training images of each base class, (C_B, D)."""
-    means = []
-    for row, count in zip(base.pool.table, base.pool.counts.tolist(), strict=True):
-        embedded = base.inputs.plain(row[:count])
-        means.append((torch.nn.functional.normalize(embedded, dim=-1) if normalise else embedded).mean(0))
-    return torch.stack(means)
-
-
 @register_method("pn")
 class Prototypes(Method):
     """logits = -||f(x) - p_c||^2 with p_c the mean embedding of class c: of all its training images for a base class,
@@ -54,7 +35,7 @@ class Prototypes(Method):
     config: PrototypesConfig
 
     def fit_base(self, base: Base) -> tuple[Tensor, float]:
-        means = base_means(base, normalise=False)
+        means = base_means(base)
         spread = float((means - means.mean(0)).square().sum(-1).mean())
         return means, spread
 

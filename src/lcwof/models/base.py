@@ -55,6 +55,8 @@ class BaseModel:
         if tuple(classes) != self.classes:
             other = next((c for c in self.classes if c not in set(classes)), None)
             hint = f"the model knows {other!r}, which the data set does not" if other else "in another order"
+            if not other and len(self.classes) < len(classes):
+                hint = "the model lacks some; was it made with --pseudo?"
             raise LcwofError(
                 f"the model was trained on {len(self.classes)} other base classes than the data set's "
                 f"{len(classes)} ({hint}): use the data set and options of its pretraining."

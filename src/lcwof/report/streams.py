@@ -26,17 +26,19 @@ _TOTALS = {
 
 
 def name_of(run: StreamRun) -> str:
-    """Method, and what is not the usual about it."""
+    """Method, what is not the usual about it, and the run's folder."""
     carried = ", calibrated model carried on" if run.about["recipe"]["stream"]["carry"] else ""
-    return f"{short_name(run.about['recipe']['method']['name'])}{carried}"
+    return f"{short_name(run.about['recipe']['method']['name'])}{carried} ({run.path.name})"
 
 
 def setting_of(run: StreamRun) -> str:
     ways, base = run.about["ways"], run.about["classes"]["base"]
-    sessions = f"{base} base classes, {len(ways)} sessions of {'–'.join(map(str, sorted({min(ways), max(ways)})))}"
+    count = "1 session" if len(ways) == 1 else f"{len(ways)} sessions"
+    sessions = f"{base} base classes, {count} of {'–'.join(map(str, sorted({min(ways), max(ways)})))}"
+    shots = "published lists" if run.about["listed"] else f"{run.about['shot']}-shot"
     order = ", classes in another order in each" if run.about["recipe"]["stream"]["shuffle"] else ""
     streams = len(run.streams)
-    return f"{run.about['data']}, {sessions}: {streams} stream{'' if streams == 1 else 's'}{order}"
+    return f"{run.about['data']}, {sessions}, {shots}: {streams} stream{'' if streams == 1 else 's'}{order}"
 
 
 def stream_table(run: StreamRun) -> Table:
@@ -139,7 +141,7 @@ def matrix_figure(run: StreamRun) -> Figure:
 
 def stream_cards(run: StreamRun) -> str:
     """The part of a page about one run: table, both figures, totals."""
-    name = f"{name_of(run)} {run.path.name}"
+    name = name_of(run)
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in _HEADINGS)
     rows = "".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{escape(value)}</td>" for value in row[1:])}</tr>'
@@ -153,7 +155,8 @@ def stream_cards(run: StreamRun) -> str:
     curves = as_svg(sessions_figure(run), f"sessions {name}", f"{name}: accuracy by session")
     matrix = as_svg(matrix_figure(run), f"matrix {name}", f"{name}: accuracy by session of origin")
     why = run.about["recipe"]["tuning"].get("why")
-    chosen = f"<p>Settings chosen without test data, {escape(why)}.</p>" if why else ""
+    how = "Settings chosen on base classes alone" if why else "Settings of the recipe, not tuned"
+    chosen = f"<p>{how}{': ' + escape(why) if why else ''}.</p>"
     return (
         f'<div class="card scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<div class="card"><ul>{totals}</ul>{chosen}</div>'

@@ -1,0 +1,120 @@
+"""iCaRL: incremental classifier and representation learning (Rebuffi, Kolesnikov, Sperl, Lampert, CVPR 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lcwof.learning import Batch, Descent, Learners, Scoring, descend
+from lcwof.learning.losses import cross_entropy
+from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.embeddings import base_embeddings, class_means, embed, herd
+
+
+@dataclass(frozen=True)
+class ICaRLConfig:
+    adapt: int = 1  # stages of the backbone that adapt, counted from the last
+    exemplars: int = 20  # a base class, herded; of few-shot classes all shots are kept
+    temperature: float = 2.0  # at which old and new answers are compared
+    distillation: float = 1.0  # weight of that comparison
+    descent: Descent = field(default_factory=lambda: Descent(epochs=40))
+
+
+@dataclass
+class ICaRLState(State):
+    learners: Learners
+    index: Tensor  # (E, n): the exemplars
+    labels: Tensor  # (E, n): their classes
+    base: Base
+
+    @cached_property
+    def means(self) -> Tensor:
+        """(E, C, D): normalised means of the normalised exemplars, as the learners stand when first asked."""
+        embedded = F.normalize(embed(self.base, self.index, self.learners), dim=-1)
+        classes = self.learners.base_head.shape[1] + self.learners.novel_head.shape[1]
+        return F.normalize(class_means(embedded, self.labels, classes), dim=-1)
+
+
+@register_method("icarl")
+class ICaRL(Method):
+    """Cross-entropy over all classes on the new examples and on exemplars, and KL(old || new) of the softened answers
+    about old classes; exemplars of base classes are herded, shots are all kept. The class with the nearest mean of
+    exemplars wins. Uses the shared base model."""
+
+    Config = ICaRLConfig
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3)})
+    stop = ("learning", "descent.epochs")
+    config: ICaRLConfig
+
+    @property
+    def adapt(self) -> int:
+        return self.config.adapt
+
+    def phases(self) -> dict[str, int]:
+        return {"learning": self.config.descent.epochs}
+
+    def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
+        """Exemplars of the base classes and their labels."""
+        chosen = [herd(F.normalize(x, dim=-1), self.config.exemplars) for x in base_embeddings(base)]
+        index = torch.cat([row[at] for row, at in zip(base.pool.table, chosen, strict=True)])
+        labels = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(at) for at in chosen]))
+        return index.to(base.inputs.device), labels.to(base.inputs.device)
+
+    def start(self, base: Base, fitted: tuple[Tensor, Tensor], learners: int) -> ICaRLState:
+        index, labels = (x.expand(learners, -1) for x in fitted)
+        return ICaRLState("learning", 0, Learners.start(base.inputs, learners), index, labels, base)
+
+    def grow(self, base: Base, fitted: tuple[Tensor, Tensor], before: ICaRLState, task: Task) -> Iterator[ICaRLState]:
+        old, learners = before.learners, before.learners.grown(task.way, task.draws)
+        known = learners.base_head.shape[1]
+        index = torch.cat([before.index, task.support], dim=1)
+        labels = torch.cat([before.labels, task.labels + known], dim=1)
+
+        def objective(batch: Batch) -> Tensor:
+            with torch.no_grad():
+                taught = old.logits(batch.maps)
+            found = cross_entropy(batch.logits, batch.labels)
+            return found + self.config.distillation * distillation(batch.logits, taught, self.config.temperature)
+
+        yield ICaRLState("learning", 0, learners, index, labels, base)
+        heads, draws = ("base_head", "novel_head"), task.draws["icarl"]
+        for epoch in descend(
+            learners,
+            heads,
+            lambda epoch: (index, labels),
+            base.inputs,
+            self.config.descent,
+            0.0,
+            draws,
+            "learning",
+            objective,
+        ):
+            yield ICaRLState("learning", epoch, learners, index, labels, base)
+
+    def kept(self, base: Base, memory: Task) -> int:
+        return int(base.pool.counts.clamp_max(self.config.exemplars).sum()) + memory.support.shape[1]
+
+    def logits(self, state: ICaRLState, maps: Tensor) -> Tensor:
+        embedded = state.learners.structure.embed(state.learners.tail, maps)
+        return -torch.cdist(F.normalize(embedded, dim=-1), state.means).square()
+
+    def pack(self, state: ICaRLState) -> dict[str, Tensor]:
+        return {**state.learners.weights(), "index": state.index, "labels": state.labels}
+
+    def unpack(self, base: Base, fitted: tuple[Tensor, Tensor], tensors: dict[str, Tensor]) -> ICaRLState:
+        learners = Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
+        return ICaRLState("resumed", 0, learners, tensors["index"], tensors["labels"], base)
+
+
+def distillation(logits: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """T^2 KL of softened answers, over the classes that the teacher knows. (E, B, C), (E, B, C_old) -> (E,)."""
+    heat = temperature
+    mine = F.log_softmax(logits[..., : taught.shape[-1]] / heat, dim=-1)
+    theirs = F.log_softmax(taught / heat, dim=-1)
+    return heat**2 * (theirs.exp() * (theirs - mine)).sum(-1).mean(-1)
