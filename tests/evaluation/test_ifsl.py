@@ -25,6 +25,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "ft": {"descent.epochs": 5},
     "icarl": {"descent.epochs": 5, "exemplars": 5},
     "joint": {"descent.epochs": 8},
+    "sdc": {"descent.epochs": 2},
+    "ucir": {"descent.epochs": 5, "exemplars": 5},
 }
 
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
 from lcwof.methods import Task
 from lcwof.methods.embeddings import class_means
+from lcwof.methods.icarl import distillation
+from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sample
 from lcwof.methods.iw import Imprinting, ImprintingConfig
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.pn import Prototypes, PrototypesConfig
+from lcwof.methods.sdc import compensated
+from lcwof.methods.ucir import margin_ranking
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
@@ -72,3 +78,53 @@ def test_lambda_follows_the_shots_unless_set() -> None:
     assert LCwoF().constraint(1) == 5e2
     assert LCwoF().constraint(5) == 5e3
     assert LCwoF(LCwoFConfig(weight_constraint=7.0)).constraint(5) == 7.0
+
+
+def test_drift_compensation_of_a_rigid_shift_is_exact() -> None:
+    torch.manual_seed(0)
+    prototypes, samples, shift = torch.randn(2, 4, 3), torch.randn(2, 6, 3), torch.tensor([1.0, -2.0, 0.5])
+    moved = compensated(prototypes, samples, samples + shift, sigma=0.3)
+    torch.testing.assert_close(moved, prototypes + shift)
+
+
+def test_drift_near_a_prototype_counts_more() -> None:
+    # Samples at distance 0 and 1 with sigma 1: weights 1 and exp(-1/2); only the second one moved, by 1.
+    before = torch.tensor([[[0.0], [1.0]]])
+    moved = compensated(torch.zeros(1, 1, 1), before, before + torch.tensor([[0.0], [1.0]]), sigma=1.0)
+    part = torch.tensor(-0.5).exp()
+    torch.testing.assert_close(moved, (part / (1 + part)).view(1, 1, 1))
+
+
+def test_one_step_of_vector_quantization() -> None:
+    def state() -> VectorsState:
+        vectors = torch.tensor([[[0.0, 0.0], [4.0, 0.0], [0.0, 0.0]]])
+        owners, wins = torch.tensor([[0, 1, -1]]), torch.tensor([[1.0, 1.0, 0.0]])
+        return VectorsState("vectors", 0, vectors, owners, wins, torch.tensor([2, 2]))
+
+    near = state()
+    learn_sample(near, torch.tensor([[1.0, 0.0]]), torch.tensor([0]), VectorsConfig(threshold=2.0, away=0.1))
+    # The winner has seen one sample and now its second: half the way. The other class is pushed by a tenth of 3.
+    torch.testing.assert_close(near.vectors, torch.tensor([[[0.5, 0.0], [4.3, 0.0], [0.0, 0.0]]]))
+    assert near.wins.tolist() == [[2.0, 1.0, 0.0]] and near.owners.tolist() == [[0, 1, -1]]
+    far = state()
+    learn_sample(far, torch.tensor([[0.0, 3.0]]), torch.tensor([0]), VectorsConfig(threshold=2.0, away=0.1))
+    torch.testing.assert_close(far.vectors, torch.tensor([[[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]]]))
+    assert far.owners.tolist() == [[0, 1, 0]]
+    logits = Vectors(VectorsConfig(novel_bias=0.0)).logits(far, F.normalize(torch.tensor([[[0.0, 1.0]]]), dim=-1))
+    torch.testing.assert_close(logits, torch.tensor([[[-1.0, -17.0]]]))  # the nearest of a class's two prototypes
+
+
+def test_distillation_looks_at_known_classes_alone_and_is_nothing_where_answers_agree() -> None:
+    logits = torch.tensor([[[1.0, 2.0, 9.0]]])
+    assert float(distillation(logits, torch.tensor([[[3.0, 4.0]]]), 2.0)) == pytest.approx(0.0, abs=1e-6)
+    # Teacher 1/2, 1/2; student at T = 1 sigmoid(1) and its rest: KL = log 1/2 - (log s + log(1 - s)) / 2.
+    s = torch.tensor(1.0).sigmoid()
+    expected = float(torch.tensor(0.5).log() - (s.log() + (1 - s).log()) / 2)
+    assert float(distillation(logits, torch.tensor([[[0.0, 0.0]]]), 1.0)) == pytest.approx(expected)
+
+
+def test_margin_ranking_counts_old_samples_and_the_nearest_new_classes() -> None:
+    cosines = torch.tensor([[[0.9, 0.0, 0.8, 0.7, 0.1], [0.2, 0.0, 0.9, 0.0, 0.0]]])
+    labels = torch.tensor([[0, 2]])  # the second is of a new class and does not count
+    found = margin_ranking(cosines, labels, known=2, margin=0.5, hardest=2)
+    torch.testing.assert_close(found, torch.tensor([0.4 + 0.3]))

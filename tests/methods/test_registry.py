@@ -21,6 +21,8 @@ SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few
     "ft": {"descent.epochs": 10},
     "icarl": {"descent.epochs": 10},
     "joint": {"descent.epochs": 10},
+    "sdc": {"descent.epochs": 5},
+    "ucir": {"descent.epochs": 10},
 }
 
 

@@ -1,6 +1,6 @@
 """One file per system, all behind one interface; importing this room registers them all."""
 
-from lcwof.methods import ft, gfsv, icarl, iw, joint, lcwof, pn
+from lcwof.methods import ft, gfsv, icarl, ilvq, iw, joint, lcwof, pn, sdc, ucir
 from lcwof.methods.base import Base, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
@@ -12,10 +12,13 @@ __all__ = [
     "get_method",
     "gfsv",
     "icarl",
+    "ilvq",
     "iw",
     "joint",
     "lcwof",
     "method_names",
     "pn",
     "register_method",
+    "sdc",
+    "ucir",
 ]

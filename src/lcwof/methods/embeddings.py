@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lcwof.learning import Learners
 from lcwof.methods.base import Base
+from lcwof.randomness import Randomness
 
 _AT_ONCE = 256
 
@@ -58,3 +59,44 @@ def herd(embedded: Tensor, count: int) -> Tensor:
         chosen.append(best)
         total, free[best] = total + embedded[best], False
     return torch.tensor(chosen)
+
+
+def herded(base: Base, count: int) -> tuple[Tensor, Tensor]:
+    """Up to `count` exemplars of each base class, herded among unit embeddings: image indices (n,), labels (n,)."""
+    chosen = [herd(F.normalize(x, dim=-1), count) for x in base_embeddings(base)]
+    index = torch.cat([row[at] for row, at in zip(base.pool.table, chosen, strict=True)])
+    labels = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(at) for at in chosen]))
+    return index.to(base.inputs.device), labels.to(base.inputs.device)
+
+
+def balanced(index: Tensor, labels: Tensor, each: int, draws: Randomness) -> tuple[Tensor, Tensor]:
+    """At most `each` random images of every class: index and labels (E, n) -> (E, m). Classes have as many images with
+    one learner as with another.
+
+    >>> index, labels = torch.arange(6).view(1, 6), torch.tensor([[0, 0, 0, 0, 1, 1]])
+    >>> balanced(index, labels, 2, Randomness.of_episodes(0, [0]))[1]
+    tensor([[0, 0, 1, 1]])
+    """
+    order = (labels + draws.to(labels.device).uniform(labels.shape[1])).argsort(dim=1)  # by class, at random within
+    counts = torch.bincount(labels[0])
+    rank = torch.cat([torch.arange(int(count)) for count in counts])
+    kept = order[:, (rank < each).to(order.device)]
+    return index.gather(1, kept), labels.gather(1, kept)
+
+
+def cosine_head(base: Base, steps: int, lr: float) -> tuple[Tensor, Tensor]:
+    """Unit weights of the base classes and the scale of logits = scale * cos(f, w), fitted by full-batch Adam to the
+    embeddings of the base training images: (C_B, D), ()."""
+    groups = base_embeddings(base)
+    labels = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(x) for x in groups]))
+    embedded = F.normalize(torch.cat(groups), dim=-1)
+    labels = labels.to(embedded.device)
+    weights = torch.stack([F.normalize(x, dim=-1).mean(0) for x in groups]).requires_grad_()
+    scale = torch.tensor(10.0, device=embedded.device, requires_grad=True)
+    optimiser = torch.optim.Adam([weights, scale], lr=lr)
+    for _ in range(steps):
+        loss = F.cross_entropy(scale * embedded @ F.normalize(weights, dim=-1).T, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return F.normalize(weights.detach(), dim=-1), scale.detach()

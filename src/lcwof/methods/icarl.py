@@ -14,7 +14,7 @@ from torch import Tensor
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
 from lcwof.learning.losses import cross_entropy
 from lcwof.methods.base import Base, Method, State, Task, register_method
-from lcwof.methods.embeddings import base_embeddings, class_means, embed, herd
+from lcwof.methods.embeddings import class_means, embed, herded
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,7 @@ class ICaRL(Method):
 
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
         """Exemplars of the base classes and their labels."""
-        chosen = [herd(F.normalize(x, dim=-1), self.config.exemplars) for x in base_embeddings(base)]
-        index = torch.cat([row[at] for row, at in zip(base.pool.table, chosen, strict=True)])
-        labels = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(at) for at in chosen]))
-        return index.to(base.inputs.device), labels.to(base.inputs.device)
+        return herded(base, self.config.exemplars)
 
     def start(self, base: Base, fitted: tuple[Tensor, Tensor], learners: int) -> ICaRLState:
         index, labels = (x.expand(learners, -1) for x in fitted)

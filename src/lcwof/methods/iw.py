@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.methods.base import Base, Method, State, Task, register_method
-from lcwof.methods.embeddings import base_means, class_means
+from lcwof.methods.embeddings import class_means, cosine_head
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,7 @@ class Imprinting(Method):
     config: ImprintingConfig
 
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
-        index = torch.cat([r[:n] for r, n in zip(base.pool.table, base.pool.counts.tolist(), strict=True)])
-        labels = torch.arange(len(base.pool.counts)).repeat_interleave(base.pool.counts.cpu())
-        embedded = F.normalize(base.inputs.plain(index), dim=-1)
-        labels = labels.to(embedded.device)
-        weights = base_means(base, normalise=True).requires_grad_()
-        scale = torch.tensor(10.0, device=embedded.device, requires_grad=True)
-        optimiser = torch.optim.Adam([weights, scale], lr=self.config.head_lr)
-        for _ in range(self.config.head_steps):
-            loss = F.cross_entropy(scale * embedded @ F.normalize(weights, dim=-1).T, labels)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        return F.normalize(weights.detach(), dim=-1), scale.detach()
+        return cosine_head(base, self.config.head_steps, self.config.head_lr)
 
     def start(self, base: Base, fitted: tuple[Tensor, Tensor], learners: int) -> ImprintingState:
         weights, scale = fitted
