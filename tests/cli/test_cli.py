@@ -67,6 +67,34 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     assert "<svg" in page.read_text()
 
 
+def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_path: Path) -> None:
+    words = [
+        "compare",
+        "--data",
+        "digits",
+        "--model",
+        base,
+        "--way",
+        2,
+        "--shot",
+        1,
+        "--episodes",
+        4,
+        "-o",
+        tmp_path / "c",
+    ]
+    short = ["--set", "method.phase2.epochs=6", "--set", "method.phase3.epochs=4", "--set", "tune.episodes=2"]
+    said = lcwof(*words, "--methods", "lcwof,pn", *short)
+    assert "hm less lcwof's" in said and (tmp_path / "c" / "report.html").exists()
+    assert "2 validation episodes" in (tmp_path / "c" / "pn.toml").read_text()
+    made = (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns
+    rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", "--no-tune", *short, "--json"))
+    assert {row["method"] for row in rows} == {"lcwof", "pn", "gfsv"}
+    assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == made, "what is there is not done again"
+    result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
+    assert isinstance(result.exception, LcwofError) and "other settings (shot)" in str(result.exception)
+
+
 def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     short = ["--set", "phase1.lr=0.05", "--set", "phase1.schedule=one-cycle", "--set", "phase1.batch=32"]
     pseudo, tuned, run = tmp_path / "pseudo.safetensors", tmp_path / "tuned.toml", tmp_path / "run"
@@ -129,6 +157,7 @@ def test_methods_and_data_are_listed() -> None:
         "pretrain",
         "tune",
         "evaluate",
+        "compare",
         "tune-stream",
         "stream",
         "methods",

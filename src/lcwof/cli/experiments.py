@@ -162,20 +162,30 @@ def tune(
     require_writable(out)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
         tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
+    write_tuned(tuning, tuned, out)
+    show_tuning(tuning, out, json_)
+
+
+def write_tuned(tuning: Tuning, tuned: Recipe, out: Path) -> None:
+    """What `tune` chose, as a recipe to evaluate."""
     lines = [
         f"# lcwof evaluate {out}",
         "# Seen: validation classes and base images held out of training. Not seen: novel classes, base test images.",
     ]
     sections = {key: tuned.resolved()[key] for key in ("model", "data", "method", "evaluate", "tuning")}
-    show_tuning(tuning, lines, sections, out, json_)
+    write_choice(tuning, lines, sections, out)
 
 
-def show_tuning(tuning: Tuning, lines: list[str], sections: dict[str, Any], out: Path, json_: bool) -> None:
-    """Write the chosen settings as a recipe, with every candidate in a .json beside it, and show the best."""
+def write_choice(tuning: Tuning, lines: list[str], sections: dict[str, Any], out: Path) -> None:
+    """A recipe with the chosen settings and the reason for them, and every candidate in a .json beside it."""
     chosen = [f"#   {key} = {value}" for key, value in tuning.best.settings.items()]
     lines = [lines[0], f"# Chosen for {tuning.setting}: {tuning.why()}.", *chosen, *lines[1:], ""]
     write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
     write_aside(out.with_suffix(".json"), json.dumps(tuning.as_json(), indent=1).encode())
+
+
+def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
+    """The five best candidates and what was chosen."""
     if json_:
         print(json.dumps(tuning.as_json()))
         return

@@ -12,6 +12,7 @@ import typer
 from lcwof import __version__
 from lcwof.cli import classify, data, experiments, streams
 from lcwof.cli.bench import bench
+from lcwof.cli.compare import compare
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
 from lcwof.errors import LcwofError
@@ -46,6 +47,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         experiments.pretrain,
         experiments.tune,
         experiments.evaluate,
+        compare,
         streams.tune_stream,
         streams.stream,
         experiments.methods,

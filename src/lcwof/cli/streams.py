@@ -22,7 +22,7 @@ from lcwof.cli.console import (
     progress_bar,
     say,
 )
-from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
+from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning, write_choice
 from lcwof.data.sessions import pseudo_sessions
 from lcwof.engine import learners_at_once, read_recipe, stream_run
 from lcwof.errors import LcwofError
@@ -135,7 +135,8 @@ def tune_stream(
         f"# Seen: training images of the base classes, {recipe.data.pseudo} classes of them as later sessions.",
         "# Not seen: test images, later classes.",
     ]
-    show_tuning(tuning, lines, {key: tuned[key] for key in ("data", "method", "stream", "tuning")}, out, json_)
+    write_choice(tuning, lines, {key: tuned[key] for key in ("data", "method", "stream", "tuning")}, out)
+    show_tuning(tuning, out, json_)
 
 
 def stream(
