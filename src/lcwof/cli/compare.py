@@ -22,6 +22,7 @@ from lcwof.cli.console import (
     errors,
     list_bad,
     progress_bar,
+    recipe_of,
     say,
 )
 from lcwof.cli.experiments import AtOnce, DataName, Model, Root, Seed, Shot, Way, tune_recipe, write_tuned
@@ -61,20 +62,7 @@ def compare(
 
     lcwof compare paper.toml --data mini-imagenet --root ~/data --model base.safetensors --methods lcwof,iw,mine.py:Mine
     """
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "model": model,
-        "evaluate.way": way,
-        "evaluate.shot": shot,
-        "evaluate.episodes": episodes,
-        "evaluate.seed": seed,
-        "at_once": at_once,
-        "device": device,
-        "precision": precision,
-    }
-    start = read_recipe(recipes or [], options, set_ or [])
+    start = recipe_of("evaluate", locals(), "methods", "tuned")
     names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     kinds = {name: get_method(name) for name in names}  # a wrong name is found before any work starts
     base, dataset = start.load_model(), start.data.load()
@@ -89,7 +77,8 @@ def compare(
             continue
         try:
             if tuned and file.exists():
-                recipe = read_recipe([file], options, [])
+                chosen = read_recipe([file], {}, [])
+                recipe = dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
             elif tuned:
                 with progress_bar(f"{kind.name} tune".ljust(16)) as show:
                     tuning, recipe = tune_recipe(recipe, base, dataset, show)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from lcwof.engine import Recipe, read_recipe
 
 console = Console()
 errors = Console(stderr=True)
@@ -75,3 +77,28 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+_ANYWHERE = {  # options that mean the same in every command, and their keys in a recipe
+    "data": "data.name",
+    "root": "data.root",
+    "skip_bad": "data.skip_bad",
+    "pseudo": "data.pseudo",
+    "model": "model",
+    "method": "method.name",
+    "at_once": "at_once",
+    "device": "device",
+    "precision": "precision",
+}
+_NOT_OF_RECIPES = {"recipes", "set_", "out", "overwrite", "json_"}
+
+
+def recipe_of(section: str, given: dict[str, Any], *own: str) -> Recipe:
+    """The recipe of a command, from its parameters (`locals()` in its first line): files, then options (None or False:
+    not given), then --set. `own` are the command's own business; what is left belongs to the section."""
+    options = {
+        _ANYWHERE.get(name, f"{section}.{name}"): value
+        for name, value in given.items()
+        if value is not False and name not in _NOT_OF_RECIPES.union(own)
+    }
+    return read_recipe(given["recipes"] or [], options, given["set_"] or [])

@@ -23,6 +23,7 @@ from lcwof.cli.console import (
     list_bad,
     phase1_progress,
     progress_bar,
+    recipe_of,
     say,
 )
 from lcwof.config import to_toml
@@ -34,7 +35,6 @@ from lcwof.engine import (
     find_runs,
     learners_at_once,
     pick_device,
-    read_recipe,
     read_run,
 )
 from lcwof.evaluation import Tuning, combinations
@@ -81,17 +81,7 @@ def pretrain(
 
     lcwof pretrain --data mini-imagenet --root ~/data --set phase1.batch=128 --set phase1.lr=0.1
     """
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "data.pseudo": pseudo,
-        "phase1.backbone": backbone,
-        "phase1.epochs": epochs,
-        "phase1.seed": seed,
-        "device": device,
-    }
-    recipe = read_recipe(recipes or [], options, set_ or [])
+    recipe = recipe_of("phase1", locals())
     require_writable(out)
     dataset = recipe.data.load()
     list_bad(dataset.images.bad)
@@ -145,20 +135,9 @@ def tune(
 
     lcwof evaluate tuned.toml --episodes 600
     """
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "model": model,
-        "method.name": method,
-        "evaluate.way": way,
-        "evaluate.shot": shot,
-        "tune.episodes": episodes,
-        "at_once": at_once,
-        "device": device,
-        "precision": precision,
-    }
-    recipe = read_recipe(recipes or [], options, set_ or [])
+    recipe = recipe_of("evaluate", locals(), "episodes")
+    if episodes is not None:
+        recipe = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=episodes))
     require_writable(out)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
         tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
@@ -252,22 +231,7 @@ def evaluate(
 
     lcwof evaluate tuned.toml --data omniglot --root ~/data --model base.safetensors --curves 20 -o runs/omniglot-5w1s
     """
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "model": model,
-        "method.name": method,
-        "evaluate.way": way,
-        "evaluate.shot": shot,
-        "evaluate.episodes": episodes,
-        "evaluate.curves": curves,
-        "evaluate.seed": seed,
-        "at_once": at_once,
-        "device": device,
-        "precision": precision,
-    }
-    recipe = read_recipe(recipes or [], options, set_ or [])
+    recipe = recipe_of("evaluate", locals())
     e = recipe.evaluate
     folder = out or Path("runs") / f"{recipe.data.name}-{recipe.kind().name}-{e.way}w{e.shot}s-seed{e.seed}"
     base, dataset = recipe.load_model(), recipe.data.load()

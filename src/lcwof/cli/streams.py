@@ -20,11 +20,12 @@ from lcwof.cli.console import (
     errors,
     list_bad,
     progress_bar,
+    recipe_of,
     say,
 )
 from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning, write_choice
 from lcwof.data.sessions import pseudo_sessions
-from lcwof.engine import learners_at_once, read_recipe, stream_run
+from lcwof.engine import learners_at_once, stream_run
 from lcwof.errors import LcwofError
 from lcwof.evaluation.tune import tune_streams
 from lcwof.models.checkpoint import require_writable
@@ -76,25 +77,9 @@ def tune_stream(
 
     lcwof tune-stream fscil.toml --root ~/data --pseudo 20 --model pseudo.safetensors -o mini.toml
     """
+    recipe = recipe_of("stream", locals(), "outcome")
     if outcome not in _OUTCOMES:
         raise LcwofError(f"--outcome {outcome}: choose one of {', '.join(_OUTCOMES)}.")
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "data.pseudo": pseudo,
-        "model": model,
-        "method.name": method,
-        "stream.way": way,
-        "stream.shot": shot,
-        "stream.sessions": sessions,
-        "stream.streams": streams,
-        "stream.carry": carry or None,
-        "at_once": at_once,
-        "device": device,
-        "precision": precision,
-    }
-    recipe = read_recipe(recipes or [], options, set_ or [])
     if not recipe.data.pseudo:
         raise LcwofError(
             "no pseudo-sessions: give --pseudo N, the number of base classes to hold out, and a model made by "
@@ -170,24 +155,7 @@ def stream(
 
     lcwof stream mini.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10
     """
-    options = {
-        "data.name": data,
-        "data.root": root,
-        "data.skip_bad": skip_bad or None,
-        "model": model,
-        "method.name": method,
-        "stream.way": way,
-        "stream.shot": shot,
-        "stream.sessions": sessions,
-        "stream.streams": streams,
-        "stream.shuffle": shuffle or None,
-        "stream.carry": carry or None,
-        "stream.seed": seed,
-        "at_once": at_once,
-        "device": device,
-        "precision": precision,
-    }
-    recipe = read_recipe(recipes or [], options, set_ or [])
+    recipe = recipe_of("stream", locals())
     if recipe.tuning and recipe.tuning.get("protocol") != "ifsl":
         raise LcwofError(
             "these settings were chosen by `lcwof tune` on validation classes, which come in a stream too: choose them "
