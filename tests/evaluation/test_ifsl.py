@@ -22,6 +22,7 @@ from lcwof.randomness import Randomness
 
 SHORT: dict[str, dict[str, Any]] = {
     "lcwof": {"phase2.epochs": 20, "phase3.epochs": 20, "weight_constraint": 10.0},
+    "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 5},
     "icarl": {"descent.epochs": 5, "exemplars": 5},
     "joint": {"descent.epochs": 8},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,13 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
 from lcwof.methods import Task
+from lcwof.methods.dfsl import Dynamic, DynamicConfig, Generator
 from lcwof.methods.embeddings import class_means
 from lcwof.methods.icarl import distillation
 from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sample
 from lcwof.methods.iw import Imprinting, ImprintingConfig
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
+from lcwof.methods.meta import FakeSource
 from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.methods.sdc import compensated
 from lcwof.methods.ucir import margin_ranking
@@ -128,3 +131,63 @@ def test_margin_ranking_counts_old_samples_and_the_nearest_new_classes() -> None
     labels = torch.tensor([[0, 2]])  # the second is of a new class and does not count
     found = margin_ranking(cosines, labels, known=2, margin=0.5, hardest=2)
     torch.testing.assert_close(found, torch.tensor([0.4 + 0.3]))
+
+
+def test_generated_weights_are_the_mean_of_shots_and_what_they_recall() -> None:
+    base = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    generator = Generator(base, torch.tensor(10.0)).requires_grad_(False)
+    generator.average.fill_(2.0)
+    generator.attend.copy_(torch.tensor([0.5, 3.0]))
+    generator.gamma.fill_(1.0)
+    shots, labels = torch.tensor([[[0.0, 5.0]]]), torch.zeros(1, 1, dtype=torch.long)
+    # The shot is (0, 1), its cosines with the keys 0, 1, 0: attention (1, e, 1) / (2 + e), recalled (0, e / (2 + e)).
+    e = torch.tensor(1.0).exp()
+    torch.testing.assert_close(generator(shots, labels, 1), torch.stack([0 * e, 2 + 3 * e / (2 + e)]).view(1, 1, 2))
+    # Without class 1, which plays the novel one: attention (1/2, 0, 1/2), recalled (0, 0).
+    torch.testing.assert_close(generator(shots, labels, 1, torch.tensor([[1]])), torch.tensor([[[0.0, 2.0]]]))
+
+
+def test_made_up_episodes_keep_fake_novel_classes_out_of_the_base_side(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    method = Prototypes()
+    base, _ = prepare(method, digits_model, digits)
+    source = FakeSource(base)
+    fake = source.draw(3, episodes=4, way=2, shot=3, queries=5)
+    assert fake.support.shape[:2] == (4, 6) and fake.queries.shape[:2] == (4, 2 * 5 + 2 * 5)
+    assert (fake.answers[:, :10] >= 6).all() and (fake.answers[:, 10:] < 6).all()
+    for i in range(4):
+        assert not set(fake.answers[i, 10:].tolist()) & set(fake.fake[i].tolist())
+    ends = source.starts + source.counts
+    where = (fake.support.unsqueeze(2) == source.embedded).all(-1).float().argmax(-1)  # which image each shot is
+    owner = (where.unsqueeze(-1) >= ends).sum(-1)
+    assert torch.equal(owner, fake.fake.gather(1, fake.labels)), "shots are of the classes that play novel ones"
+    again = source.draw(3, episodes=4, way=2, shot=3, queries=5)
+    assert torch.equal(again.queries, fake.queries) and not torch.equal(source.draw(4, 4, 2, 3, 5).fake, fake.fake)
+
+
+def test_an_interrupted_meta_training_ends_as_an_uninterrupted_one(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "a"))
+    monkeypatch.setattr("lcwof.methods.meta._SAVE_EVERY", 0.0)
+    method = Dynamic(DynamicConfig(meta_steps=6, head_steps=20))
+    _, whole = prepare(method, digits_model, digits)
+    monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "b"))
+    steps: list[int] = []
+
+    def stop(what: str, done: int, total: int) -> None:
+        steps.append(done)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(method, digits_model, digits, fitting=stop)
+    _, resumed = prepare(
+        Dynamic(DynamicConfig(meta_steps=6, head_steps=20, novel_bias=0.1)), digits_model, digits, fitting=stop
+    )
+    assert steps == [1, 2, 3, 4, 4, 5, 6], "goes on after the last save; another bias is the same training"
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[name], value)
+    prepare(method, digits_model, digits, fitting=stop)
+    assert len(steps) == 7, "what is trained is found again"

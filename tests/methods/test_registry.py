@@ -18,6 +18,7 @@ from lcwof.randomness import Randomness
 
 SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few enough for a test
     "lcwof": {"phase2.epochs": 40, "phase3.epochs": 30, "weight_constraint": 10.0},
+    "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 10},
     "icarl": {"descent.epochs": 10},
     "joint": {"descent.epochs": 10},

@@ -20,6 +20,7 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
+    fitting_on,
     list_bad,
     progress_bar,
     recipe_of,
@@ -84,7 +85,7 @@ def compare(
                     tuning, recipe = tune_recipe(recipe, base, dataset, show)
                 write_tuned(tuning, recipe, file)
             with progress_bar(f"{kind.name} test".ljust(16)) as show:
-                runs.append(evaluate_run(recipe, base, dataset, folder, False, show, lambda text: errors.print(text)))
+                runs.append(evaluate_run(recipe, base, dataset, folder, False, show, errors.print, fitting_on(show)))
         except KeyboardInterrupt:
             errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
             raise typer.Exit(130) from None

@@ -20,6 +20,7 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
+    fitting_on,
     list_bad,
     phase1_progress,
     progress_bar,
@@ -197,6 +198,7 @@ def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[T
         compute=recipe.compute(method, tried),
         grid=recipe.grid(),
         progress=progress,
+        fitting=fitting_on(progress),
     )
     settings = dataclasses.asdict(tuning.apply(config))
     chosen = {"why": tuning.why(), "settings": tuning.best.settings}
@@ -237,7 +239,7 @@ def evaluate(
     base, dataset = recipe.load_model(), recipe.data.load()
     try:
         with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
-            run = evaluate_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
+            run = evaluate_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
     except KeyboardInterrupt:
         errors.print(f"Interrupted. Finished episodes are kept in {folder}.partial; the same command goes on.")
         raise typer.Exit(130) from None

@@ -18,6 +18,7 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
+    fitting_on,
     list_bad,
     progress_bar,
     recipe_of,
@@ -106,6 +107,7 @@ def tune_stream(
             recipe.compute(recipe.kind()(recipe.method_config()), how.streams),
             recipe.grid(),
             show,
+            fitting_on(show),
         )
     settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
     chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings, "protocol": "ifsl"}
@@ -172,7 +174,7 @@ def stream(
     folder = out or Path("runs") / "-".join(name)
     try:
         with progress_bar(f"{recipe.kind().name}, sessions") as show:
-            run = stream_run(recipe, base, dataset, folder, overwrite, show, lambda text: errors.print(text))
+            run = stream_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
     except KeyboardInterrupt:
         errors.print(f"Interrupted. Finished sessions are kept in {folder}.partial; the same command goes on.")
         raise typer.Exit(130) from None

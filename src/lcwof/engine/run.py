@@ -19,7 +19,7 @@ from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, mean_and_interval, prepare, run_episodes
 from lcwof.learning.inputs import even
-from lcwof.methods import Method
+from lcwof.methods import Fitting, Method
 from lcwof.models import BaseModel
 
 
@@ -67,6 +67,7 @@ def evaluate_run(
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     notice: Callable[[str], None] = lambda text: None,
+    fitting: Fitting = lambda what, done, total: None,
 ) -> Run:
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left.
 
@@ -85,7 +86,7 @@ def evaluate_run(
     todo = [number for number in range(total) if number not in done]
     progress(total - len(todo), total)
     if todo:
-        base, fitted = prepare(method, model, data, compute)
+        base, fitted = prepare(method, model, data, compute, fitting)
         moments = _moments(method, e.curves)
         at_once = min(recipe.at_once or even(len(todo), fits), len(todo))
         killed = next(iter(folder.killed_with()), 0)

@@ -16,7 +16,7 @@ from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.engine.run import Run, describe, what_decides
 from lcwof.evaluation import MEASURES, mean_and_interval, prepare
 from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
-from lcwof.methods import Base, Method, State
+from lcwof.methods import Base, Fitting, Method, State
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import load_tensors, save_tensors
 
@@ -81,6 +81,7 @@ def stream_run(
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     notice: Callable[[str], None] = lambda text: None,
+    fitting: Fitting = lambda what, done, total: None,
 ) -> StreamRun:
     """Evaluate a recipe's method on its streams into the folder `out`.
 
@@ -104,7 +105,7 @@ def stream_run(
     prepared: tuple[Base, Any] | None = None
     while todo := _keep_whole(folder, how.streams, total):
         progress((how.streams - len(todo)) * total, how.streams * total)
-        prepared = prepared or prepare(method, model, data, compute)
+        prepared = prepared or prepare(method, model, data, compute, fitting)
         standing = _standing(folder, method, prepared, todo, at_once)
         numbers, resume = standing or (todo[:at_once], None)
         streams = source.draw(numbers)[0]  # of several shapes, the first

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from lcwof.compute import Compute
+from lcwof.data.cache import cache_folder
 from lcwof.data.episodes import Episodes, EpisodeSource, Pool
 from lcwof.data.images import Dataset
 from lcwof.evaluation.metrics import measures
 from lcwof.learning import Inputs
 from lcwof.learning.inputs import even
-from lcwof.methods import Base, Method, State, Task
+from lcwof.methods import Base, Fitting, Method, State, Task
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
@@ -33,12 +34,19 @@ class Measured:
     values: Tensor  # (E, len(MEASURES))
 
 
-def prepare(method: Method, model: BaseModel, data: Dataset, compute: Compute | None = None) -> tuple[Base, Any]:
+def prepare(
+    method: Method,
+    model: BaseModel,
+    data: Dataset,
+    compute: Compute | None = None,
+    fitting: Fitting = lambda what, done, total: None,
+) -> tuple[Base, Any]:
     """What a method works with on a data set: inputs cut where the method starts to adapt, and its base fit."""
     model.require_classes(data.split.base)
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
-    base = Base(model, Inputs(model, data.images, data.augment, method.adapt, compute), pool)
+    inputs = Inputs(model, data.images, data.augment, method.adapt, compute)
+    base = Base(model, inputs, pool, fitting, cache_folder() / "fits")
     return base, method.fit_base(base)
 
 

@@ -24,7 +24,7 @@ from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import MEASURES, mean_and_interval
 from lcwof.learning.inputs import even
-from lcwof.methods import Base, Method
+from lcwof.methods import Base, Fitting, Method
 from lcwof.models import BaseModel
 
 
@@ -115,6 +115,7 @@ def tune(
     compute: Compute | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    fitting: Fitting = lambda what, done, total: None,
 ) -> Tuning:
     """Try every combination of a grid (the method's own, unless another is given), and every stopping epoch along each,
     on validation episodes."""
@@ -123,7 +124,7 @@ def tune(
     way = min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
-    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress):
+    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
         tried += _along(method, prepared, source, settings, episodes, at_once)
     tried.sort(key=lambda c: -c.hm)
     return Tuning(kind.name, f"{way}-way {shot}-shot", f"{episodes} validation episodes", tuple(tried))
@@ -142,6 +143,7 @@ def tune_streams(
     compute: Compute | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    fitting: Fitting = lambda what, done, total: None,
 ) -> Tuning:
     """The same for streams of pseudo-sessions (`data.sessions.pseudo_sessions`): the best mean over their sessions.
 
@@ -154,7 +156,7 @@ def tune_streams(
         longest = kind(config).phases()[kind.stop[0]]
         grid.setdefault(kind.stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
     tried: list[Candidate] = []
-    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress):
+    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
         field, moments = _stopping(method, at_all=along_the_way)
         found: dict[int, list[Tensor]] = {}  # by epoch: the measures of each group of streams, averaged over sessions
         todo = list(range(streams))
@@ -200,6 +202,7 @@ def _candidates(
     compute: Compute | None,
     grid: Mapping[str, Sequence[Any]] | None,
     progress: Callable[[int, int], None],
+    fitting: Fitting,
 ) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
     """A method for every combination of settings, with what it works with; counts each when it has been tried."""
     settings_tried = combinations(kind.grid if grid is None else grid)
@@ -211,7 +214,7 @@ def _candidates(
             candidate = replace_field(candidate, key, value)
         method = kind(candidate)
         if prepared is None or prepared[0].inputs.adapt != method.adapt:
-            prepared = prepare(method, model, data, compute)
+            prepared = prepare(method, model, data, compute, fitting)
         elif not_own:  # the base fit may depend on it; the maps kept so far serve all the same
             prepared = prepared[0], method.fit_base(prepared[0])
         yield method, prepared, settings

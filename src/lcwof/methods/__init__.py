@@ -1,13 +1,15 @@
 """One file per system, all behind one interface; importing this room registers them all."""
 
-from lcwof.methods import ft, gfsv, icarl, ilvq, iw, joint, lcwof, pn, sdc, ucir
-from lcwof.methods.base import Base, Method, State, Task, get_method, method_names, register_method
+from lcwof.methods import dfsl, ft, gfsv, icarl, ilvq, iw, joint, lcwof, pn, sdc, ucir
+from lcwof.methods.base import Base, Fitting, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
     "Base",
+    "Fitting",
     "Method",
     "State",
     "Task",
+    "dfsl",
     "ft",
     "get_method",
     "gfsv",

@@ -25,6 +25,10 @@ from lcwof.learning import Inputs
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
+Fitting = Callable[
+    [str, int, int], None
+]  # how far a base fit is that takes long: what it does, steps done, of how many
+
 
 @dataclass(frozen=True)
 class Base:
@@ -33,6 +37,8 @@ class Base:
     model: BaseModel
     inputs: Inputs
     pool: Pool  # base training images by class
+    fitting: Fitting = lambda what, done, total: None
+    store: Path | None = None  # where base fits that take long are kept
 
 
 @dataclass(frozen=True)

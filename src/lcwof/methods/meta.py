@@ -1,0 +1,116 @@
+"""Training on made-up episodes of base classes, for methods that learn how to learn new ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lcwof.data.cache import cache_key
+from lcwof.methods.base import Base, Method
+from lcwof.methods.embeddings import base_embeddings
+from lcwof.models.checkpoint import load_tensors, save_tensors
+from lcwof.randomness import Randomness
+
+_SAVE_EVERY = 60.0  # seconds
+_KIND = "meta-training"
+
+
+@dataclass(frozen=True)
+class FakeEpisodes:
+    """E made-up episodes: some base classes play novel ones and are taken out of the base side."""
+
+    fake: Tensor  # (E, way): which base classes play novel ones
+    support: Tensor  # (E, way * shot, D) embeddings
+    labels: Tensor  # (E, way * shot)
+    queries: Tensor  # (E, Q, D): of fake novel classes, then of base classes
+    answers: Tensor  # (E, Q): positions in [all base classes, fake novel classes]
+
+
+class FakeSource:
+    """Draws made-up episodes from the embeddings of base training images."""
+
+    def __init__(self, base: Base, seed: int = 0) -> None:
+        groups = base_embeddings(base)
+        self.embedded = torch.cat(groups)
+        counts = torch.tensor([len(group) for group in groups])
+        self.counts = counts.to(self.embedded.device)
+        self.starts = (counts.cumsum(0) - counts).to(self.embedded.device)
+        self.seed = seed
+
+    def draw(self, step: int, episodes: int, way: int, shot: int, queries: int) -> FakeEpisodes:
+        draws = Randomness.of_episodes(self.seed, range(step * episodes, (step + 1) * episodes), self.embedded.device)
+        classes = len(self.counts)
+        fake = draws["classes"].permutation(classes)[:, :way]
+        drawn = self._images(draws["images"], fake, shot + queries)
+        old = draws["base classes"].permutation(classes - way)[:, : min(way, classes - way)]
+        rest = torch.ones(len(fake), classes, dtype=torch.bool, device=fake.device).scatter(1, fake, False)
+        old = rest.nonzero()[:, 1].view(len(fake), -1).gather(1, old)  # among the classes that are not fake
+        asked = self._images(draws["base images"], old, queries)
+        labels = torch.arange(way, device=fake.device).repeat_interleave(shot).expand(len(fake), -1)
+        answers = [torch.arange(way, device=fake.device).expand_as(fake) + classes, old]
+        return FakeEpisodes(
+            fake,
+            self.embedded[drawn[..., :shot].flatten(1)],
+            labels,
+            self.embedded[torch.cat([drawn[..., shot:].flatten(1), asked.flatten(1)], dim=1)],
+            torch.cat([a.repeat_interleave(queries, dim=1) for a in answers], dim=1),
+        )
+
+    def _images(self, draws: Randomness, classes: Tensor, each: int) -> Tensor:
+        """Random images of classes, (E, C) -> (E, C, each), different ones where a class has enough."""
+        counts = self.counts[classes].unsqueeze(-1)
+        places = torch.arange(int(self.counts.max()), device=classes.device)
+        scores = draws.uniform(classes.shape[1], len(places)).masked_fill(
+            places >= counts, 2.0
+        )  # those not there: last
+        at = torch.arange(each, device=classes.device) % counts
+        return self.starts[classes].unsqueeze(-1) + scores.argsort(dim=-1).gather(-1, at)
+
+
+def meta_train(
+    method: Method, base: Base, module: nn.Module, loss_of: Callable[[int], Tensor], steps: int, lr: float
+) -> None:
+    """Train a module by Adam; the loss of a step depends on its number alone. Where the base has a place for it, the
+    outcome is kept there and found again, and an interrupted training goes on."""
+    identity = [method.name, asdict(method.config), base.model.about, float(base.model.head.double().sum())]
+    file = base.store / f"{cache_key(identity)}.safetensors" if base.store else None
+    optimiser = torch.optim.Adam(module.parameters(), lr=lr)
+    done = 0
+    if file and file.exists():
+        tensors, about = load_tensors(file, _KIND)
+        done = about["steps"]
+        module.load_state_dict({k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")})
+        state = optimiser.state_dict()
+        state["state"] = {
+            i: {key: tensors[f"adam.{i}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+            for i in range(len(list(module.parameters())))
+            if f"adam.{i}.step" in tensors
+        }
+        optimiser.load_state_dict(state)
+    saved = time.monotonic()
+    for step in range(done, steps):
+        optimiser.zero_grad()
+        loss_of(step).backward()
+        optimiser.step()
+        base.fitting("meta-training", step + 1, steps)
+        if file and (step + 1 == steps or time.monotonic() - saved > _SAVE_EVERY):
+            tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
+            for i, kept in optimiser.state_dict()["state"].items():
+                tensors |= {f"adam.{i}.{key}": value for key, value in kept.items()}
+            save_tensors(file, _KIND, tensors, {"steps": step + 1})
+            saved = time.monotonic()
+    module.requires_grad_(False)
+
+
+def cosine_logits(embedded: Tensor, weights: Tensor, scale: Tensor, out: Tensor | None = None) -> Tensor:
+    """scale * cos, (E, Q, D), (E, C, D) -> (E, Q, C); classes listed in `out` (E, n) are ruled out."""
+    logits = scale * F.normalize(embedded, dim=-1) @ F.normalize(weights, dim=-1).mT
+    if out is None:
+        return logits
+    ruled = torch.zeros(logits.shape[0], logits.shape[2], dtype=torch.bool, device=logits.device)
+    return logits.masked_fill(ruled.scatter(1, out, True).unsqueeze(1), -torch.inf)
