@@ -53,7 +53,7 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     text = tuned.read_text()
     assert text.startswith("# lcwof evaluate") and "3 validation episodes" in text and "[method.phase3]" in text
     candidates = json.loads(tuned.with_suffix(".json").read_text())["candidates"]
-    assert len(candidates) == 4 * 7
+    assert len(candidates) == 5 * 7
     run = tmp_path / "run"
     said = json.loads(lcwof("evaluate", tuned, "--episodes", 4, "--curves", 3, "-o", run, "--json"))
     assert "3 validation episodes" in said["tuning"]["why"]
