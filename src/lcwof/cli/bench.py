@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lcwof.cli.console import Device, Json, PrecisionName, console, errors, say
@@ -57,17 +58,17 @@ def bench(
 
 def _table(found: Bench) -> Table:
     about = found.about
-    table = Table(
-        title=f"{about['backbone']}, {about['setting']}, 150 + 200 epochs; {about['hardware']}, {about['precision']}",
-    )
-    headings = ["", "at once", "phase 2", "phase 3", "evaluation", "an episode", "to the loop", "to one at once"]
-    for heading in (*headings, "memory", "TFLOP/s"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    title = f"{about['backbone']}, {about['setting']}, 150 + 200 epochs; {about['hardware']}, {about['precision']}"
+    caption = "Seconds an episode; vs loop, vs 1: how many times as fast as the plain loop, as one episode at once."
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    headings = ("", "at once", "phase 2", "phase 3", "test", "all", "vs loop", "vs 1", "GiB", "TFLOP/s")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     loop = found.timings[0]
     alone = next((t for t in found.timings[1:] if t.at_once == 1), None)
     for t in found.timings:
-        faster = f"{loop.episode / t.episode:.1f} x"
-        than_one = f"{alone.episode / t.episode:.1f} x" if alone and t is not loop else ""
-        seconds = (f"{s:.3g} s" for s in (t.phase2, t.phase3, t.evaluation, t.episode))
-        table.add_row(t.name, str(t.at_once), *seconds, faster, than_one, f"{t.memory:.1f} GiB", f"{t.rate:.3g}")
+        than_one = f"{alone.episode / t.episode:.1f}x" if alone and t is not loop else ""
+        seconds = (f"{s:.3f}" if s < 1 else f"{s:.2f}" for s in (t.phase2, t.phase3, t.evaluation, t.episode))
+        faster = f"{loop.episode / t.episode:.1f}x"
+        table.add_row(t.name, str(t.at_once), *seconds, faster, than_one, f"{t.memory:.1f}", f"{t.rate:.3g}")
     return table
