@@ -35,7 +35,7 @@ class Video(Method):
     added to the novel logits."""
 
     Config, StateClass = VideoConfig, VideoState
-    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "novel_bias": (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)})
+    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "novel_bias": (-4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 16.0)})
     config: VideoConfig
 
     def start(self, base: Base, fitted: None, learners: int) -> VideoState:
