@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == made, "what is there is not done again"
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
     assert isinstance(result.exception, LcwofError) and "other settings (shot)" in str(result.exception)
+    other = tmp_path / "other.safetensors"
+    lcwof("pretrain", "--data", "digits", "--backbone", "mlp", "--epochs", 1, "-o", other)
+    result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
+    assert isinstance(result.exception, LcwofError) and "other settings (model)" in str(result.exception)
+    shutil.rmtree(tmp_path / "c" / "pn")  # tuned, not evaluated: as an interruption leaves it
+    result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
+    assert isinstance(result.exception, LcwofError) and "was tuned for other settings" in str(result.exception)
 
 
 def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:

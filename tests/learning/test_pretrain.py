@@ -9,7 +9,8 @@ import torch
 from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, base_accuracy, pretrain
-from lcwof.learning.pretrain import Training, cutmix, turned
+from lcwof.learning.mixing import cutmix, turned
+from lcwof.learning.pretrain import Training
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")
 CPU = torch.device("cpu")

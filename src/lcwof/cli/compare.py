@@ -30,6 +30,7 @@ from lcwof.cli.experiments import AtOnce, DataName, Model, Root, Seed, Shot, Way
 from lcwof.engine import Recipe, Run, evaluate_run, read_recipe
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names
+from lcwof.models import BaseModel
 from lcwof.report import as_json, paired_difference, results_table, write_report
 
 
@@ -74,11 +75,14 @@ def compare(
         recipe = dataclasses.replace(start, method=settings, tuning={})
         file, folder = out / f"{kind.name}.toml", out / kind.name
         if folder.exists():
-            runs.append(_same(Run.read(folder), recipe))
+            runs.append(_same(Run.read(folder), recipe, base))
             continue
         try:
             if tuned and file.exists():
                 chosen = read_recipe([file], {}, [])
+                asked, found = ((r.model, r.data.name, r.evaluate.way, r.evaluate.shot) for r in (recipe, chosen))
+                if asked != found:
+                    raise LcwofError(f"{file} was tuned for other settings, {found}: choose another --out.")
                 recipe = dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
             elif tuned:
                 with progress_bar(f"{kind.name} tune".ljust(16)) as show:
@@ -99,14 +103,14 @@ def compare(
     say(f"Report: {page}")
 
 
-def _same(run: Run, recipe: Recipe) -> Run:
+def _same(run: Run, recipe: Recipe, model: BaseModel) -> Run:
     """A run that is there already, where it is one of this comparison."""
     asked, found = dataclasses.asdict(recipe.evaluate), run.about["recipe"]["evaluate"]
     other = [key for key, value in asked.items() if found.get(key) != value]
-    if other or run.about["recipe"]["data"]["name"] != recipe.data.name:
-        raise LcwofError(
-            f"{run.path} holds a run of other settings ({', '.join(other) or 'data'}): choose another --out."
-        )
+    other += ["data"] if run.about["recipe"]["data"]["name"] != recipe.data.name else []
+    other += ["model"] if run.about["model"] != json.loads(json.dumps(model.about)) else []
+    if other:
+        raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
     return run
 
 

@@ -19,6 +19,7 @@ from lcwof.compute import Compute
 from lcwof.data.augment import NUMBERS, augment_batch, plain_batch
 from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
+from lcwof.learning.mixing import cutmix, turned
 from lcwof.models import Backbone, BaseModel, build_backbone
 from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
@@ -320,13 +321,6 @@ def _numbers(network: nn.Module) -> list[Tensor]:
     return [x for x in (*network.parameters(), *network.buffers()) if x.is_floating_point()]
 
 
-def turned(images: Tensor) -> Tensor:
-    """A batch at no, one, two and three right angles, one after the other: (B, C, S, S) -> (4 B, C, S, S)."""
-    together = torch.cat([images.rot90(k, (2, 3)) for k in range(4)])
-    last = images.is_contiguous(memory_format=torch.channels_last)
-    return together.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-
 def _teacher(how: Phase1, data: Dataset) -> BaseModel:
     assert how.teacher is not None
     if how.temperature <= 0:
@@ -338,20 +332,6 @@ def _teacher(how: Phase1, data: Dataset) -> BaseModel:
         raise LcwofError(f"the teacher {how.teacher} looks at inputs of shape, mean and deviation {its}, not {mine}.")
     _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {how.teacher}"), _input_shape(data))
     return model.frozen()
-
-
-def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Paste one random rectangle of other images of the batch into each image, and mix the targets by area."""
-    side = images.shape[-1]
-    part = math.sqrt(1 - float(torch.rand(())))
-    height = width = round(side * part)
-    top, left = (int(torch.randint(0, side - height + 1, ())) for _ in range(2))
-    order = torch.randperm(len(images), device=images.device)
-    mixed = images.clone()
-    box = (..., slice(top, top + height), slice(left, left + width))
-    mixed[box] = images[order][box]
-    other = height * width / side**2
-    return mixed, torch.lerp(targets, targets[order], other)
 
 
 @dataclass
