@@ -57,18 +57,28 @@ def test_cutmix_mixes_targets_by_the_pasted_area() -> None:
 
 def test_turned_images_are_at_all_right_angles() -> None:
     images = torch.randn(3, 2, 5, 5).to(memory_format=torch.channels_last)
-    found = turned(images)
-    for k in range(4):
-        assert torch.equal(found[3 * k : 3 * k + 3], images.rot90(k, (2, 3)))
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    for angles in (2, 3, 4):
+        found, by = turned(images, angles)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert by[:3].tolist() == [0, 0, 0] and torch.equal(found[:3], images)
+        for i in range(3):
+            shown = by[i::3].tolist()
+            assert len(set(shown)) == angles, "the same image is not shown at one angle twice"
+            for k, image in zip(shown, found[i::3], strict=True):
+                assert torch.equal(image, images[i].rot90(k, (1, 2)))
+    by = turned(torch.zeros(300, 1, 2, 2), 2)[1][300:]
+    assert (by.bincount(minlength=4)[1:] > 70).all(), "each other angle about as often"
 
 
-def test_phase_1_learns_to_tell_how_far_images_are_turned(digits: Dataset) -> None:
+@pytest.mark.parametrize("angles", [2, 4])
+def test_phase_1_learns_to_tell_how_far_images_are_turned(digits: Dataset, angles: int) -> None:
     """The loss of a network that tells neither class nor angle is log 6 + log 4."""
-    how = Phase1("conv4", 6, batch=16, lr=0.05, schedule="one-cycle", turns=1.0)
+    how = Phase1("conv4", 6, batch=16, lr=0.05, schedule="one-cycle", turns=1.0, angles=angles)
     losses: list[float] = []
     model = pretrain(digits, how, CPU, lambda epoch, figures: losses.append(figures["loss"]))
     assert losses[-1] < 1.0 < losses[0]
+    with pytest.raises(LcwofError, match="2, 3 or 4"):
+        pretrain(digits, dataclasses.replace(how, angles=1), CPU)
     assert base_accuracy(model, digits, digits.split.test) > 80
 
 

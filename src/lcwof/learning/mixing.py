@@ -8,11 +8,16 @@ import torch
 from torch import Tensor
 
 
-def turned(images: Tensor) -> Tensor:
-    """A batch at no, one, two and three right angles, one after the other: (B, C, S, S) -> (4 B, C, S, S)."""
-    together = torch.cat([images.rot90(k, (2, 3)) for k in range(4)])
+def turned(images: Tensor, angles: int = 4) -> tuple[Tensor, Tensor]:
+    """A batch upright, then each image turned by others of the four right angles, chosen at random where not all are
+    shown: (B, C, S, S) -> (angles B, C, S, S), and by how many right angles each is turned, (angles B,)."""
+    others = 1 + torch.rand(3, len(images), device=images.device).argsort(dim=0)[: angles - 1]
+    all_four = torch.stack([images.rot90(k, (2, 3)) for k in range(4)])
+    places = torch.arange(len(images), device=images.device)
+    by = torch.cat([torch.zeros_like(places), others.flatten()])
+    shown = all_four[by, places.repeat(angles)]
     last = images.is_contiguous(memory_format=torch.channels_last)
-    return together.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    return shown.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format), by
 
 
 def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,7 +42,8 @@ class Phase1:
     milestones: tuple[int, ...] = (75, 150, 300)  # epochs after which `steps` multiplies the rate by 0.1
     drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
-    turns: float = 0.0  # weight of telling how far an image is turned; above 0 each is shown at all four right angles
+    turns: float = 0.0  # weight of telling how far an image is turned; above 0 each is shown upright and turned
+    angles: int = 4  # of the four right angles, how many each image is then shown at, which costs as much time
     teacher: str | None = None  # file of a base model of the same classes whose answers are learned beside the labels
     taught_part: float = 0.5  # of the loss: how much the teacher counts
     temperature: float = 4.0  # at which its answers are compared
@@ -66,15 +67,21 @@ class Network(nn.Module):
         self.backbone, self.head, self.how = backbone, nn.Linear(backbone.dim, classes, bias=False), how
         self.turn = nn.Linear(classes, 4) if how.turns else None
 
-    def forward(self, inputs: Tensor, targets: Tensor, strength: Tensor, taught: Tensor | None = None) -> Tensor:
-        """Soft cross-entropy; with `turns`, inputs are `turned` and how far is a second question (as in Rajasegaran et
+    def forward(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        strength: Tensor,
+        by: Tensor | None = None,
+        taught: Tensor | None = None,
+    ) -> Tensor:
+        """Soft cross-entropy; with `by`, how far inputs are `turned`, this is a second question (as in Rajasegaran et
         al. 2020); with `taught`, a teacher's softened answers, these count too (Hinton et al. 2015)."""
         noise = Noise(lambda shape: torch.rand(shape, device=inputs.device), strength)
         logits = self.head(self.backbone(inputs, noise)).float()
         loss = F.cross_entropy(logits, targets)
-        if self.turn is not None:
-            angles = torch.arange(4, device=logits.device).repeat_interleave(len(logits) // 4)
-            loss = loss + self.how.turns * F.cross_entropy(self.turn(logits).float(), angles)
+        if self.turn is not None and by is not None:
+            loss = loss + self.how.turns * F.cross_entropy(self.turn(logits).float(), by)
         if taught is not None:
             heat = self.how.temperature
             apart = F.kl_div(F.log_softmax(logits / heat, dim=1), taught, reduction="batchmean")
@@ -136,10 +143,12 @@ class Training:
             strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
                 taught = self.answers(inputs) if self.teacher else None
+                by = None
                 if how.turns:
-                    inputs, targets = turned(inputs), targets.repeat(4, 1)
-                    taught = None if taught is None else taught.repeat(4, 1)
-                loss = self.loss_of(inputs, targets, strength, taught)
+                    inputs, by = turned(inputs, how.angles)
+                    targets = targets.repeat(how.angles, 1)
+                    taught = None if taught is None else taught.repeat(how.angles, 1)
+                loss = self.loss_of(inputs, targets, strength, by, taught)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             self.optimiser.step()
@@ -303,6 +312,8 @@ def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> N
     """Refuse images of other sides than the network's own where it takes none."""
     if how.turns and len(shape) == 1:
         raise LcwofError("phase1.turns turns images, but the data are feature vectors: leave it out.")
+    if how.turns and not 2 <= how.angles <= 4:
+        raise LcwofError(f"phase1.angles = {how.angles}: upright and one to three others make 2, 3 or 4.")
     sides = [*how.views, *([how.small_side] if how.small_part else [])]
     device = next(backbone.parameters()).device
     for side in sides:
