@@ -1,8 +1,10 @@
 from math import log
 
+import pytest
 import torch
 
 from lcwof.learning import base_normalized_cross_entropy, cross_entropy, weight_constraint
+from lcwof.learning.losses import distillation
 
 
 def test_ce_bn_value_and_gradient_worked_by_hand() -> None:
@@ -36,3 +38,12 @@ def test_weight_constraint_value_and_gradient() -> None:
     torch.testing.assert_close(value, torch.tensor([8.0, 1.0]))
     value.sum().backward()
     torch.testing.assert_close(theta["w"].grad, torch.tensor([[0.0, 4.0], [-2.0, 0.0]]))
+
+
+def test_distillation_looks_at_known_classes_alone_and_is_nothing_where_answers_agree() -> None:
+    logits = torch.tensor([[[1.0, 2.0, 9.0]]])
+    assert float(distillation(logits, torch.tensor([[[3.0, 4.0]]]), 2.0)) == pytest.approx(0.0, abs=1e-6)
+    # Teacher 1/2, 1/2; student at T = 1 sigmoid(1) and its rest: KL = log 1/2 - (log s + log(1 - s)) / 2.
+    s = torch.tensor(1.0).sigmoid()
+    expected = float(torch.tensor(0.5).log() - (s.log() + (1 - s).log()) / 2)
+    assert float(distillation(logits, torch.tensor([[[0.0, 0.0]]]), 1.0)) == pytest.approx(expected)

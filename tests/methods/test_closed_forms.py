@@ -16,7 +16,6 @@ from lcwof.evaluation import prepare
 from lcwof.methods import Task
 from lcwof.methods.dfsl import Dynamic, DynamicConfig, Generator
 from lcwof.methods.embeddings import class_means
-from lcwof.methods.icarl import distillation
 from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sample
 from lcwof.methods.iw import Imprinting, ImprintingConfig
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
@@ -115,15 +114,6 @@ def test_one_step_of_vector_quantization() -> None:
     assert far.owners.tolist() == [[0, 1, 0]]
     logits = Vectors(VectorsConfig(novel_bias=0.0)).logits(far, F.normalize(torch.tensor([[[0.0, 1.0]]]), dim=-1))
     torch.testing.assert_close(logits, torch.tensor([[[-1.0, -17.0]]]))  # the nearest of a class's two prototypes
-
-
-def test_distillation_looks_at_known_classes_alone_and_is_nothing_where_answers_agree() -> None:
-    logits = torch.tensor([[[1.0, 2.0, 9.0]]])
-    assert float(distillation(logits, torch.tensor([[[3.0, 4.0]]]), 2.0)) == pytest.approx(0.0, abs=1e-6)
-    # Teacher 1/2, 1/2; student at T = 1 sigmoid(1) and its rest: KL = log 1/2 - (log s + log(1 - s)) / 2.
-    s = torch.tensor(1.0).sigmoid()
-    expected = float(torch.tensor(0.5).log() - (s.log() + (1 - s).log()) / 2)
-    assert float(distillation(logits, torch.tensor([[[0.0, 0.0]]]), 1.0)) == pytest.approx(expected)
 
 
 def test_margin_ranking_counts_old_samples_and_the_nearest_new_classes() -> None:

@@ -46,7 +46,8 @@ def prepare(
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
     inputs = Inputs(model, data.images, data.augment, method.adapt, compute)
-    base = Base(model, inputs, pool, fitting, cache_folder() / "fits")
+    unlabelled = torch.cat(data.images.of_classes(data.split.val)) if data.split.val else None
+    base = Base(model, inputs, pool, fitting, cache_folder() / "fits", unlabelled)
     return base, method.fit_base(base)
 
 

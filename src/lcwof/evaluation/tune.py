@@ -151,10 +151,11 @@ def tune_streams(
     because it is carried on or part of growing, a few are tried, each in streams of its own.
     """
     grid = dict(kind.grid if grid is None else grid)
-    along_the_way = kind.settles and not carry
-    if kind.stop and not along_the_way:
-        longest = kind(config).phases()[kind.stop[0]]
-        grid.setdefault(kind.stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
+    stop = kind(config).stopping()
+    along_the_way = kind.settles and stop == kind.stop and not carry
+    if stop and not along_the_way:
+        longest = kind(config).phases()[stop[0]]
+        grid.setdefault(stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
     tried: list[Candidate] = []
     for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
         field, moments = _stopping(method, at_all=along_the_way)
@@ -189,7 +190,7 @@ def tune_streams(
 
 def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:
     """The setting that says when to stop ("": none), and where to measure to choose it."""
-    phase, field = method.stop if method.stop and at_all else ("", "")
+    phase, field = (method.stopping() if at_all else None) or ("", "")
     asked = set(stops(method.phases()[phase])) if field else set()
     return field, lambda p, e: p == phase and e in asked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -30,13 +30,18 @@ class Learners:
     tail: dict[str, Tensor]  # (E, ...) each
     base_head: Tensor  # (E, C_B, D): the classes known before
     novel_head: Tensor  # (E, C_N, D): the classes being learned
+    statistics: dict[str, Tensor] = field(default_factory=dict)  # (E, C) each, of BN; none: the base model's, fixed
 
     @classmethod
-    def start(cls, inputs: Inputs, learners: int, scoring: Scoring | None = None) -> Learners:
+    def start(
+        cls, inputs: Inputs, learners: int, scoring: Scoring | None = None, own_statistics: bool = False
+    ) -> Learners:
         """E copies of the base model, without novel classes."""
         scoring = scoring or Scoring(len(inputs.model.head))
         head = stack(scoring.start_base(inputs.model.head), learners)
-        return cls(inputs.tail, scoring, inputs.tail.copies(learners), head, head[:, :0])
+        own = inputs.tail.statistics if own_statistics else {}
+        statistics = {name: stack(x, learners) for name, x in own.items()}
+        return cls(inputs.tail, scoring, inputs.tail.copies(learners), head, head[:, :0], statistics)
 
     @torch.no_grad()
     def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
@@ -47,23 +52,24 @@ class Learners:
 
     def grown(self, way: int, draws: Randomness) -> Learners:
         """The same learners before their next classes: what was novel is known now, and a fresh head awaits."""
-        tail = {name: weight.clone() for name, weight in self.tail.items()}
         known = torch.cat([self.base_head, self.novel_head], dim=1)
-        return Learners(self.structure, self.scoring, tail, known, fresh_head(way, known, draws))
+        return replace(self.copy(), base_head=known, novel_head=fresh_head(way, known, draws))
 
     def copy(self) -> Learners:
-        tail = {name: weight.clone() for name, weight in self.tail.items()}
-        return Learners(self.structure, self.scoring, tail, self.base_head.clone(), self.novel_head.clone())
+        tail, statistics = ({name: x.clone() for name, x in part.items()} for part in (self.tail, self.statistics))
+        heads = self.base_head.clone(), self.novel_head.clone()
+        return Learners(self.structure, self.scoring, tail, *heads, statistics)
 
     @classmethod
     def unpack(cls, tail: Tail, weights: dict[str, Tensor], scoring: Scoring) -> Learners:
         """Learners with the given `weights()`."""
         own = {name: stacked_layout(weights[name]) for name in tail.anchor}
-        return cls(tail, scoring, own, weights["base_head"].clone(), weights["novel_head"].clone())
+        statistics = {name: weights[name].clone() for name in tail.statistics if name in weights}
+        return cls(tail, scoring, own, weights["base_head"].clone(), weights["novel_head"].clone(), statistics)
 
     def weights(self) -> dict[str, Tensor]:
         """All adaptive tensors under one roof, as the optimiser sees them (the same tensors, not copies)."""
-        return {**self.tail, "base_head": self.base_head, "novel_head": self.novel_head}
+        return {**self.tail, "base_head": self.base_head, "novel_head": self.novel_head, **self.statistics}
 
     def logits(self, maps: Tensor) -> Tensor:
         """Joint logits: maps (E, B, ...) -> (E, B, C_B + C_N)."""
@@ -129,10 +135,12 @@ def descend(
     draws: Randomness,
     phase: str,
     objective: Objective = joint_cross_entropy,
+    shuffled: bool = True,
 ) -> Iterator[int]:
     """Train the tail and the named heads on an objective + lambda L2^WC; yields after each epoch.
 
-    Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout.
+    Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout, unless the learners
+    have statistics of their own.
     """
     weights = learners.weights()
     rates = {name: how.lr_tail for name in learners.tail}
@@ -144,8 +152,10 @@ def descend(
     def epochs() -> Iterator[tuple[Tensor, Tensor]]:
         for epoch in range(how.epochs):
             index, labels = samples(epoch)
-            order = draws["order", epoch].permutation(index.shape[1])
-            yield inputs.augmented(index.gather(1, order), draws["augment", epoch]), labels.gather(1, order)
+            if shuffled:
+                order = draws["order", epoch].permutation(index.shape[1])
+                index, labels = index.gather(1, order), labels.gather(1, order)
+            yield inputs.augmented(index, draws["augment", epoch]), labels
 
     failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
     # Maps that are kept are only looked up: nothing to do beside other work.

@@ -37,6 +37,24 @@ def base_normalized_cross_entropy(base_logits: Tensor, novel_logits: Tensor, lab
     return cross_entropy(joint, labels + base_logits.shape[-1])
 
 
+def labelled_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of each learner over the samples that have a label; the others' is -1. Returns (E,).
+
+    >>> labelled_cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, -1]])).exp()
+    tensor([4.])
+    """
+    flat = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-1, reduction="none")
+    return flat.view(labels.shape).sum(dim=1) / (labels >= 0).sum(dim=1).clamp_min(1)
+
+
+def distillation(logits: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """T^2 KL of softened answers, over the classes that the teacher knows. (E, B, C), (E, B, C_old) -> (E,)."""
+    heat = temperature
+    mine = F.log_softmax(logits[..., : taught.shape[-1]] / heat, dim=-1)
+    theirs = F.log_softmax(taught / heat, dim=-1)
+    return heat**2 * (theirs.exp() * (theirs - mine)).sum(-1).mean(-1)
+
+
 def weight_constraint(theta: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:
     """L2^WC, equation 3: sum of squared distances of each learner's weights (E, ...) to the anchor's (...).
 

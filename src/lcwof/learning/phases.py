@@ -6,7 +6,7 @@ Defaults are the settings of the authors' released code; every constant of the m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from lcwof.data.episodes import Pool
 from lcwof.learning.inputs import Inputs
-from lcwof.learning.learners import Descent, Learners, descend
+from lcwof.learning.learners import Batch, Descent, Learners, descend
+from lcwof.learning.losses import distillation, labelled_cross_entropy
 from lcwof.randomness import Randomness
 
 
@@ -23,6 +24,16 @@ class Phase2(Descent):
     """Novel class training: L = CE_BN + lambda L2^WC on the few novel examples alone, base head fixed (eq. 4)."""
 
     epochs: int = 150
+    normalised: bool = True  # CE_BN (eq. 2), among all classes; False: cross-entropy among the new ones alone (eq. 1)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Another way to preserve knowledge in phase 2: keep the answers about known classes as they were (KD)."""
+
+    weight: float = 0.0  # 0: none
+    temperature: float = 2.0
+    unlabelled: int = 0  # images of validation classes, without their labels, whose answers are kept as well (KD+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Phase3(Descent):
     loss_weight: float = 0.1
     replay: Literal["lim", "unlim"] = "lim"  # base examples drawn once, or anew before every epoch
     replay_per_class: int | None = None  # None: as many as the shots, so that the set is balanced
+    per_batch: int | None = None  # base examples in every batch, beside all few-shot ones; None: shuffled together
 
 
 def learn_novel(
@@ -45,12 +57,36 @@ def learn_novel(
     how: Phase2,
     lam: float,
     draws: Randomness,
+    keep: Distillation = Distillation(),
+    before: Learners | None = None,
+    unlabelled: Tensor | None = None,
 ) -> Iterator[int]:
     """Phase 2. support: (E, M) image indices; labels: (E, M) joint labels, all of them novel.
 
-    CE_BN over novel samples is the cross-entropy of the joint logits, known classes first, with their head fixed.
+    CE_BN over novel samples is the cross-entropy of the joint logits, known classes first, with their head fixed. With
+    `keep`, the answers of `before` about these classes are kept, on the novel samples and on as many of the unlabelled
+    images (n,) an epoch as a batch has.
     """
-    yield from descend(learners, ("novel_head",), lambda epoch: (support, labels), inputs, how, lam, draws, "phase 2")
+    known = learners.base_head.shape[1]
+    first = 0 if how.normalised else known  # of the classes that samples are scored among
+
+    def samples(epoch: int) -> tuple[Tensor, Tensor]:
+        if not (keep.weight and unlabelled is not None and len(unlabelled)):
+            return support, labels
+        drawn = draws["unlabelled", epoch].permutation(len(unlabelled))[:, : how.batch].to(support.device)
+        index = torch.cat([support, unlabelled.to(support.device)[drawn]], dim=1)
+        return index, torch.cat([labels, torch.full_like(drawn, -1)], dim=1)
+
+    def objective(batch: Batch) -> Tensor:
+        targets = torch.where(batch.labels >= 0, batch.labels - first, -1)
+        loss = labelled_cross_entropy(batch.logits[..., first:], targets)
+        if keep.weight and before is not None:
+            with torch.no_grad():
+                taught = before.logits(batch.maps)
+            loss = loss + keep.weight * distillation(batch.logits, taught, keep.temperature)
+        return loss
+
+    yield from descend(learners, ("novel_head",), samples, inputs, how, lam, draws, "phase 2", objective)
 
 
 def replayed(how: Phase3, base: Pool, shots: int) -> int:
@@ -84,6 +120,27 @@ def calibrate(
 
     def samples(epoch: int) -> tuple[Tensor, Tensor]:
         replayed = once if how.replay == "lim" else base.draw(draws["replay", epoch], each)
-        return torch.cat([replayed.flatten(1), support], dim=1), joint
+        index = torch.cat([replayed.flatten(1), support], dim=1)
+        if how.per_batch is None:
+            return index, joint
+        order = draws["mixture", epoch].permutation(len(base_labels))
+        places = in_every_batch(order, how.per_batch, support.shape[1])
+        return index.gather(1, places), joint.gather(1, places)
 
-    yield from descend(learners, ("base_head", "novel_head"), samples, inputs, how, lam, draws, "phase 3")
+    heads, shuffled = ("base_head", "novel_head"), how.per_batch is None
+    how = how if how.per_batch is None else replace(how, batch=how.per_batch + support.shape[1])
+    yield from descend(learners, heads, samples, inputs, how, lam, draws, "phase 3", shuffled=shuffled)
+
+
+def in_every_batch(order: Tensor, each: int, few: int) -> Tensor:
+    """Batches one after the other that hold `each` of the first samples, in the given order (E, n), and all of the
+    `few` that come after these. Where n is no multiple of `each`, some are in the last batch again.
+
+    >>> in_every_batch(torch.tensor([[2, 0, 1]]), 2, 1)
+    tensor([[2, 0, 3, 1, 2, 3]])
+    """
+    learners, total = order.shape
+    batches = -(-total // each)
+    filled = order[:, torch.arange(batches * each, device=order.device) % total].view(learners, batches, each)
+    rest = (total + torch.arange(few, device=order.device)).expand(learners, batches, few)
+    return torch.cat([filled, rest], dim=2).flatten(1)

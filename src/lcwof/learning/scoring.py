@@ -15,19 +15,23 @@ from lcwof.learning.inputs import Inputs
 class Scoring:
     """How well an embedding f fits a class weight w: w . f, or scale * cos(f - centre, w).
 
-    Few-shot classes, those after the first `base`, get `novel_bias` on top, which is not trained.
+    Few-shot classes, those after the first `base`, get `novel_bias` on top, which is not trained. With `bias` each
+    class has one of its own, which is: the weight of an input that is always 1, the last of D + 1.
     """
 
     base: int
     novel_bias: float = 0.0
     scale: float | None = None  # None: a linear head
     centre: Tensor | None = None  # (D,): of the base classes' embeddings
+    bias: bool = False  # of a linear head
 
     def logits(self, embedded: Tensor, heads: Tensor) -> Tensor:
         """embedded: (E, B, D); heads: (E, C, D). Returns (E, B, C)."""
         if self.scale is not None:
             embedded = self.directions(embedded)
             heads = F.normalize(heads, dim=-1)
+        if self.bias:
+            embedded = F.pad(embedded, (0, 1), value=1.0)
         logits = (heads @ embedded.mT).mT
         if self.novel_bias:
             novel = torch.arange(heads.shape[1], device=heads.device) >= self.base
@@ -39,8 +43,9 @@ class Scoring:
         return F.normalize(embedded if self.centre is None else embedded - self.centre, dim=-1)
 
     def start_base(self, head: Tensor) -> Tensor:
-        """Weights of the base classes to start from, given phase 1's."""
-        return head if self.scale is None else F.normalize(head, dim=-1)
+        """Weights of the base classes to start from, given phase 1's, which has no bias."""
+        head = head if self.scale is None else F.normalize(head, dim=-1)
+        return F.pad(head, (0, 1)) if self.bias else head
 
     def start_novel(self, embedded: Tensor, labels: Tensor, way: int, known: Tensor) -> Tensor:
         """Weights of few-shot classes from their examples: the mean direction, as long as the known weights are.
@@ -49,7 +54,9 @@ class Scoring:
         """
         member = F.one_hot(labels, way).to(embedded.dtype)  # (E, M, way)
         means = F.normalize(member.mT @ self.directions(embedded), dim=-1)
-        return means * known.norm(dim=-1).mean(dim=1).view(-1, 1, 1)
+        known = known[..., : means.shape[-1]]
+        found = means * known.norm(dim=-1).mean(dim=1).view(-1, 1, 1)
+        return F.pad(found, (0, 1)) if self.bias else found
 
 
 def centre_of(inputs: Inputs, images: Tensor) -> Tensor:

@@ -33,7 +33,11 @@ def keyed_noise(keys: Tensor) -> Noise:
 
 
 class Tail:
-    """The structure of the tail, its shared BN statistics, and its weights after phase 1 (theta_1)."""
+    """The structure of the tail, its BN statistics, and its weights after phase 1 (theta_1).
+
+    The statistics are shared and stay as they are, unless learners come with their own: these then follow what is seen
+    in training (with `keys`).
+    """
 
     def __init__(self, model: BaseModel, adapt: int, compute: Compute) -> None:
         self.chain = model.frozen().backbone.tail(adapt)
@@ -42,6 +46,7 @@ class Tail:
             name: channels_last(weight.detach()) if weight.dim() == 4 else weight.detach()
             for name, weight in self.chain.named_parameters()
         }
+        self.statistics = {name: x for name, x in self.chain.named_buffers() if x.is_floating_point()}
         self._embed = compute.jit(self._run, dynamic=False, options=_FUSE_MORE)
 
     def copies(self, learners: int) -> dict[str, Tensor]:
@@ -58,6 +63,13 @@ class Tail:
         if not self.anchor:
             return maps.float()
         rounded = {name: round_weight(weights[name], self.compute.dtype) for name in self.anchor}
+        own = {name: weights[name] for name in self.statistics if name in weights}
+        if own:
+            self.chain.train(keys is not None)
+            try:
+                return self._run(rounded | own, maps, keys)
+            finally:
+                self.chain.eval()
         if once or not self.compute.compiled:
             return self._run(rounded, maps, keys)
         return self._embed(rounded, _even_rows(maps), keys)[:, : maps.shape[1]]

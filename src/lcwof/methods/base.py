@@ -39,6 +39,7 @@ class Base:
     pool: Pool  # base training images by class
     fitting: Fitting = lambda what, done, total: None
     store: Path | None = None  # where base fits that take long are kept
+    unlabelled: Tensor | None = None  # images of validation classes, for methods that learn from unlabelled ones
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,10 @@ class Method(ABC):
     def adapt(self) -> int:
         """How many stages of the backbone change while learning: the inputs end where they begin."""
         return 0
+
+    def stopping(self) -> tuple[str, str] | None:
+        """`stop` with these settings."""
+        return self.stop
 
     def phases(self) -> dict[str, int]:
         """The phases that `learn` goes through and their epochs; empty for closed forms."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
-from lcwof.learning.losses import cross_entropy
+from lcwof.learning.losses import cross_entropy, distillation
 from lcwof.methods.base import Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means, embed, herded
 
@@ -107,11 +107,3 @@ class ICaRL(Method):
     def unpack(self, base: Base, fitted: tuple[Tensor, Tensor], tensors: dict[str, Tensor]) -> ICaRLState:
         learners = Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
         return ICaRLState("resumed", 0, learners, tensors["index"], tensors["labels"], base)
-
-
-def distillation(logits: Tensor, taught: Tensor, temperature: float) -> Tensor:
-    """T^2 KL of softened answers, over the classes that the teacher knows. (E, B, C), (E, B, C_old) -> (E,)."""
-    heat = temperature
-    mine = F.log_softmax(logits[..., : taught.shape[-1]] / heat, dim=-1)
-    theirs = F.log_softmax(taught / heat, dim=-1)
-    return heat**2 * (theirs.exp() * (theirs - mine)).sum(-1).mean(-1)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from lcwof.learning import Learners, Phase2, Phase3, Scoring, calibrate, centre_of, learn_novel, replayed
+from lcwof.errors import LcwofError
+from lcwof.learning import (
+    Distillation,
+    Learners,
+    Phase2,
+    Phase3,
+    Scoring,
+    calibrate,
+    centre_of,
+    learn_novel,
+    replayed,
+)
 from lcwof.methods.base import Base, Method, State, Task, register_method
 
 _CENTRE = 20  # training images a base class that the centre is taken from
@@ -21,12 +33,17 @@ class LCwoFConfig:
 
     adapt: int = 1  # stages of the backbone that adapt, counted from the last
     weight_constraint: float | None = None  # lambda; None: the authors' 5e2 for one shot, 5e3 for more
-    head: Literal["linear", "cosine"] = "linear"  # cosine: of embeddings less the base classes' centre
+    batch_norm: Literal["frozen", "adapting"] = "frozen"  # adapting: statistics follow each learner's own batches
+    head: Literal["linear", "cosine"] = "linear"
+    bias: bool = False  # of each class, in a linear head
     scale: float = 20.0  # of the cosines
+    centred: bool = True  # cosines of embeddings less the base classes' centre
     start: Literal["random", "mean"] = "random"  # of the novel weights; mean: the mean direction of the examples
     novel_bias: float = 0.0  # added to the novel scores (to the cosines, before their scale); not trained
     phase2: Phase2 = field(default_factory=Phase2)
+    distillation: Distillation = field(default_factory=Distillation)
     phase3: Phase3 = field(default_factory=Phase3)
+    alternate: int = 0  # epochs of phase 2 before each of phase 3, in turns; 0: all of phase 2, then phase 3
 
 
 @dataclass
@@ -52,6 +69,9 @@ class LCwoF(Method):
     def phases(self) -> dict[str, int]:
         return {"phase 2": self.config.phase2.epochs, "phase 3": self.config.phase3.epochs}
 
+    def stopping(self) -> tuple[str, str] | None:
+        return self.stop if self.config.phase3.epochs else ("phase 2", "phase2.epochs")
+
     def constraint(self, shots: int) -> float:
         """lambda for this many shots."""
         if self.config.weight_constraint is not None:
@@ -60,17 +80,22 @@ class LCwoF(Method):
 
     def fit_base(self, base: Base) -> Tensor | None:
         """The centre of the base classes' embeddings, from a few training images of each, where it is used."""
-        if self.config.head == "linear" and self.config.start == "random":
+        linear = self.config.head == "linear"
+        if (linear and self.config.start == "random") or not self.config.centred:
             return None
         few = base.pool.table[:, : max(1, min(_CENTRE, int(base.pool.counts.min())))]
         return centre_of(base.inputs, few.flatten())
 
     def scoring(self, base: Base, centre: Tensor | None) -> Scoring:
-        scale = self.config.scale if self.config.head == "cosine" else None
-        return Scoring(len(base.model.head), self.config.novel_bias, scale, centre)
+        cosine = self.config.head == "cosine"
+        if cosine and self.config.bias:
+            raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
+        scale = self.config.scale if cosine else None
+        return Scoring(len(base.model.head), self.config.novel_bias, scale, centre, self.config.bias)
 
     def start(self, base: Base, fitted: Tensor | None, learners: int) -> LCwoFState:
-        return LCwoFState("phase 1", 0, Learners.start(base.inputs, learners, self.scoring(base, fitted)))
+        own = self.config.batch_norm == "adapting"
+        return LCwoFState("phase 1", 0, Learners.start(base.inputs, learners, self.scoring(base, fitted), own))
 
     def grow(self, base: Base, fitted: Tensor | None, before: LCwoFState, task: Task) -> Iterator[LCwoFState]:
         """Phase 2. The constraint holds to the weights after phase 1, however many tasks there were."""
@@ -80,9 +105,29 @@ class LCwoF(Method):
         if config.start == "mean":
             learners.start_from_means(base.inputs, task.support, labels)
         yield LCwoFState("phase 2", 0, learners)
+        if config.alternate:  # phase 2 is then part of `settle`
+            if learners.base_head.shape[1] > len(base.model.head) or config.distillation.weight:
+                raise LcwofError("method.alternate is for one set of novel classes, and without distillation.")
+            return
         lam, draws = self.constraint(task.shots), task.draws["phase 2"]
-        for epoch in learn_novel(learners, base.inputs, task.support, labels, config.phase2, lam, draws):
+        keep, seen = config.distillation, self.unlabelled(base)
+        for epoch in learn_novel(
+            learners, base.inputs, task.support, labels, config.phase2, lam, draws, keep, before.learners, seen
+        ):
             yield LCwoFState("phase 2", epoch, learners)
+
+    def unlabelled(self, base: Base) -> Tensor | None:
+        """Images of validation classes to keep the answers about, spread over these classes."""
+        wanted = self.config.distillation.unlabelled
+        if not wanted:
+            return None
+        there = base.unlabelled
+        if there is None or len(there) < wanted:
+            raise LcwofError(
+                f"method.distillation.unlabelled = {wanted}: the data have {0 if there is None else len(there)} images "
+                "of validation classes."
+            )
+        return there[torch.arange(wanted) * len(there) // wanted]
 
     def settle(self, base: Base, fitted: Tensor | None, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
         """Phase 3, on a copy."""
@@ -91,8 +136,23 @@ class LCwoF(Method):
         how, lam, draws = self.config.phase3, self.constraint(memory.shots), memory.draws["phase 3"]
         labels = memory.labels + len(base.model.head)
         lasting = memory.lasting and memory.lasting["phase 3"]
+        if self.config.alternate:
+            yield from self._in_turns(base, learners, memory, labels)
+            return
         for epoch in calibrate(learners, base.inputs, memory.support, labels, base.pool, how, lam, draws, lasting):
             yield LCwoFState("phase 3", epoch, learners)
+
+    def _in_turns(self, base: Base, learners: Learners, memory: Task, labels: Tensor) -> Iterator[LCwoFState]:
+        """Some epochs of phase 2, then one of phase 3, again and again."""
+        novel, joint = replace(self.config.phase2, epochs=self.config.alternate), replace(self.config.phase3, epochs=1)
+        lam, draws = self.constraint(memory.shots), memory.draws
+        for turn in range(self.config.phase3.epochs):
+            one = base.inputs, memory.support, labels
+            for _ in learn_novel(learners, *one, novel, lam, draws["phase 2", turn]):
+                pass
+            for _ in calibrate(learners, *one, base.pool, joint, lam, draws["phase 3", turn], draws["phase 3"]):
+                pass
+            yield LCwoFState("phase 3", turn + 1, learners)
 
     def kept(self, base: Base, memory: Task) -> int:
         how = self.config.phase3

@@ -136,7 +136,8 @@ def flat(x: Tensor) -> Tensor:
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation; in evaluation mode a plain affine map, which also takes stacked weights."""
+    """Batch normalisation; in evaluation mode a plain affine map, which also takes stacked weights. In training mode,
+    stacked weights come with stacked statistics, which follow those of each learner's own batches."""
 
     def as_map(self) -> tuple[Tensor, Tensor]:
         """Scale and shift of each channel in evaluation mode."""
@@ -145,12 +146,23 @@ class BatchNorm2d(nn.BatchNorm2d):
         return scale, self.bias - self.running_mean * scale
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
+        if self.training and x.dim() < 5:
             return super().forward(x)
-        scale, shift = self.as_map()
+        scale, shift = self._own_map(x) if self.training else self.as_map()
         if scale.dim() == 1:
             return torch.addcmul(shift[:, None, None].to(x.dtype), x, scale[:, None, None].to(x.dtype))
         return (shift[:, None, None, None] + x * scale[:, None, None, None]).to(x.dtype)
+
+    def _own_map(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale and shift of each learner's channels, (E, C), by its batch, towards which its statistics move."""
+        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+        var, mean = torch.var_mean(x.float(), dim=(1, 2, 3), correction=0)
+        with torch.no_grad():
+            count = x[0, ..., 0].numel()
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * count / max(1, count - 1), self.momentum)
+        scale = self.weight * (var + self.eps).rsqrt()
+        return scale, self.bias - mean * scale
 
 
 def fold_norms(network: nn.Module) -> None:

@@ -1,0 +1,142 @@
+"""The variants of the paper's ablations: each does what it says and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lcwof.config import replace_field
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import LcwofError
+from lcwof.evaluation import prepare, tune
+from lcwof.learning import Batch
+from lcwof.learning import learners as module
+from lcwof.methods import Base, Task
+from lcwof.methods.lcwof import LCwoF, LCwoFConfig, LCwoFState
+from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
+
+SHORT = {"phase2.epochs": 3, "phase3.epochs": 2}
+
+
+def variant(**settings: Any) -> LCwoF:
+    config = LCwoFConfig()
+    for key, value in {**SHORT, **{k.replace("__", "."): v for k, v in settings.items()}}.items():
+        config = replace_field(config, key, value)
+    return LCwoF(config)
+
+
+def learned(method: LCwoF, data: Dataset, model: BaseModel, episodes: int = 2) -> tuple[Base, list[LCwoFState]]:
+    base, fitted = prepare(method, model, data)
+    shots = EpisodeSource.of(data, "novel", 2, 1).draw(range(episodes)).support
+    task = Task.of_shots(shots, Randomness.of_episodes(0, range(episodes)), "cpu")
+    return base, [LCwoFState(s.phase, s.epoch, s.learners.copy()) for s in method.learn(base, fitted, task)]
+
+
+def test_plain_cross_entropy_learns_novel_classes_whatever_the_base_head_says(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    """Equation 1 does not look at base logits, so another base head changes nothing; equation 2 does."""
+    other = BaseModel(**{**vars(digits_model), "head": digits_model.head.flip(0) * 3})
+    for normalised, same in ((False, True), (True, False)):
+        ways = [
+            learned(variant(phase2__normalised=normalised, phase3__epochs=0), digits, model)[1][-1].learners
+            for model in (digits_model, other)
+        ]
+        assert torch.equal(ways[0].novel_head, ways[1].novel_head) == same
+        for name in ways[0].tail:
+            assert torch.equal(ways[0].tail[name], ways[1].tail[name]) == same
+
+
+def base_answers(base: Base, state: LCwoFState, images: Tensor) -> Tensor:
+    known = len(base.model.head)
+    return state.learners.logits(base.inputs.plain(images.expand(2, -1)))[..., :known].softmax(-1)
+
+
+def test_distillation_keeps_the_answers_about_base_classes(digits: Dataset, digits_model: BaseModel) -> None:
+    """On the images it is shown: with unlabelled ones, on these too."""
+    changed = {}
+    for name, settings in {
+        "none": {},
+        "KD": {"distillation__weight": 10.0},
+        "KD+": {"distillation__weight": 10.0, "distillation__unlabelled": 40},
+    }.items():
+        method = variant(weight_constraint=0.0, phase2__epochs=30, phase3__epochs=0, **settings)
+        base, states = learned(method, digits, digits_model)
+        assert base.unlabelled is not None
+        images = base.unlabelled[:: len(base.unlabelled) // 40][:40]
+        apart = base_answers(base, states[-1], images) - base_answers(base, states[0], images)
+        changed[name] = float(apart.abs().mean())
+    assert changed["KD+"] < 0.85 * changed["KD"] and changed["KD"] < 0.9 * changed["none"], changed
+
+
+def test_more_unlabelled_images_than_there_are_is_refused(digits: Dataset, digits_model: BaseModel) -> None:
+    with pytest.raises(LcwofError, match=r"unlabelled = 99999: the data have \d+ images of validation classes"):
+        learned(variant(distillation__weight=1.0, distillation__unlabelled=99999), digits, digits_model)
+
+
+def test_statistics_adapt_only_where_asked_and_to_each_learner_alone(digits: Dataset, digits_model: BaseModel) -> None:
+    _, frozen = learned(variant(), digits, digits_model)
+    assert not frozen[-1].learners.statistics
+    base, states = learned(variant(batch_norm="adapting"), digits, digits_model)
+    start = base.inputs.tail.statistics
+    found = states[-1].learners.statistics
+    assert set(found) == set(start) and not base.inputs.tail.chain.training
+    for name, value in found.items():
+        assert not torch.allclose(value[0], start[name]) and not torch.allclose(value[0], value[1])
+    _, alone = learned(variant(batch_norm="adapting"), digits, digits_model, episodes=1)
+    for name, value in alone[-1].learners.statistics.items():
+        torch.testing.assert_close(value[0], found[name][0], atol=1e-4, rtol=1e-4)
+
+
+def test_a_bias_of_each_class_starts_at_0_for_base_classes_and_learns(digits: Dataset, digits_model: BaseModel) -> None:
+    base, states = learned(variant(bias=True), digits, digits_model)
+    dim = digits_model.head.shape[1]
+    before, after = states[0].learners, states[-1].learners
+    assert before.base_head.shape[-1] == dim + 1
+    assert not before.base_head[..., -1].any() and bool(after.base_head[..., -1].all())
+    maps = base.inputs.plain(digits.split.test[:5].expand(2, -1))
+    embedded = after.structure.embed(after.tail, maps)
+    expected = embedded @ after.base_head[..., :-1].mT + after.base_head[..., -1].unsqueeze(1)
+    torch.testing.assert_close(after.logits(maps)[..., : len(digits_model.head)], expected)
+    with pytest.raises(LcwofError, match="bias is of a linear head"):
+        learned(variant(bias=True, head="cosine"), digits, digits_model)
+
+
+def test_every_batch_has_all_novel_examples_where_the_ratio_is_fixed(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+
+    def watched(*args: Any) -> Batch:
+        batch = Batch(*args)
+        seen.append(sorted(batch.labels[0].tolist()))
+        return batch
+
+    monkeypatch.setattr(module, "Batch", watched)
+    learned(variant(phase2__epochs=0, phase3__epochs=1, phase3__per_batch=4), digits, digits_model)
+    assert len(seen) == 2, "six base classes, four a batch"
+    assert all(len(batch) == 6 and batch[-2:] == [6, 7] for batch in seen)
+    assert {label for batch in seen for label in batch} == set(range(8))
+
+
+def test_phases_in_turns(digits: Dataset, digits_model: BaseModel) -> None:
+    _, states = learned(variant(alternate=5, phase3__epochs=3), digits, digits_model)
+    assert [(s.phase, s.epoch) for s in states[-3:]] == [("phase 3", 1), ("phase 3", 2), ("phase 3", 3)]
+    heads = [s.learners.novel_head for s in states]
+    assert torch.equal(heads[0], heads[1]), "phase 2 happens within the turns"
+    assert not torch.equal(heads[-2], heads[-1])
+    with pytest.raises(LcwofError, match="one set of novel classes"):
+        learned(variant(alternate=5, distillation__weight=1.0), digits, digits_model)
+
+
+def test_without_phase_3_tuning_stops_phase_2(digits: Dataset, digits_model: BaseModel) -> None:
+    config = variant(phase3__epochs=0, phase2__epochs=4).config
+    tuning = tune(LCwoF, config, digits_model, digits, 2, 1, 2, grid={"weight_constraint": [1e3]})
+    tried = {candidate.settings["phase2.epochs"] for candidate in tuning.candidates}
+    assert tried == {0, 1, 2, 3, 4}
+    assert tuning.apply(config).phase3.epochs == 0
