@@ -1,10 +1,12 @@
 """Finished runs turned into something to read: tables for the terminal, Markdown and JSON, figures, one HTML page.
-Everything here is made from run folders alone, and no method is favoured: all are compared over the same episodes.
+Everything is made from run folders, and no method is favoured: all are compared over the same episodes. Beside them
+stand the numbers that the paper prints (`paper_tables`).
 """
 
 from lcwof.report.compare import Paired, Setting, by_setting, label, paired_difference, same_episodes
 from lcwof.report.curves import Curves, learning_curves, learning_curves_png, learning_curves_svg
 from lcwof.report.html import write_report
+from lcwof.report.paper import PaperFigure, PaperTable, paper_figures, paper_table, paper_tables
 from lcwof.report.scatter import balance_svg
 from lcwof.report.streams import stream_table, streams_json, streams_markdown
 from lcwof.report.table import as_json, markdown_table, results_table
@@ -13,6 +15,8 @@ from lcwof.report.words import what_happened
 __all__ = [
     "Curves",
     "Paired",
+    "PaperFigure",
+    "PaperTable",
     "Setting",
     "as_json",
     "balance_svg",
@@ -23,6 +27,9 @@ __all__ = [
     "learning_curves_svg",
     "markdown_table",
     "paired_difference",
+    "paper_figures",
+    "paper_table",
+    "paper_tables",
     "results_table",
     "same_episodes",
     "stream_table",
