@@ -89,11 +89,12 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     assert "hm less lcwof's" in said and (tmp_path / "c" / "report.html").exists()
     assert "2 validation episodes" in (tmp_path / "c" / "pn.toml").read_text()
     made = (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns
-    rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", "--no-tune", *short, "--json"))
+    rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", *short, "--json"))
     assert {row["method"] for row in rows} == {"lcwof", "pn", "gfsv"}
     assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == made, "what is there is not done again"
-    result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
-    assert isinstance(result.exception, LcwofError) and "other settings (shot)" in str(result.exception)
+    for wrong in (["--shot", 2], ["--methods", "lcwof", "--no-tune"]):  # the latter would stand among tuned ones
+        result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", *wrong]])
+        assert isinstance(result.exception, LcwofError) and "other settings (" in str(result.exception)
     other = tmp_path / "other.safetensors"
     lcwof("pretrain", "--data", "digits", "--backbone", "mlp", "--epochs", 1, "-o", other)
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
@@ -112,7 +113,7 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     words = ["--data", "digits", "--pseudo", 2, "--model", pseudo, "--outcome", "base-biased", *few, *short]
     assert "Chosen: J/J" in lcwof("tune-stream", *words, "-o", tuned)
     assert "2 classes of them as later sessions" in tuned.read_text() and "pseudo = 0" in tuned.read_text()
-    said = json.loads(lcwof("stream", tuned, "--model", base, "-o", run, "--json"))
+    said = json.loads(lcwof("stream", tuned, "--model", base, "--streams", 2, "-o", run, "--json"))
     assert len(said["sessions"]) == 5 and said["streams"] == 2 and said["sessions"][1]["hm"]["mean"] > 30
     assert "base-biased: J/J" in json.loads((run / "run.json").read_text())["recipe"]["tuning"]["why"]
     lcwof("report", run, "-o", tmp_path / "page.html")
@@ -124,6 +125,30 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
         (["stream", "--data", "digits", "--model", pseudo, *few], "was it made with --pseudo"),
     ):
         result = runner.invoke(app, [str(word) for word in words])
+        assert isinstance(result.exception, LcwofError) and why in str(result.exception)
+
+
+def test_streams_are_compared_and_a_comparison_goes_on(base: Path, tmp_path: Path) -> None:
+    pseudo = tmp_path / "pseudo.safetensors"
+    short = ["--set", "phase1.lr=0.05", "--set", "phase1.schedule=one-cycle", "--set", "phase1.batch=32"]
+    lcwof("pretrain", "--data", "digits", "--pseudo", 2, "--backbone", "mlp", "--epochs", 3, "-o", pseudo, *short)
+    few = ["--way", 1, "--shot", 3, "--sessions", 3, "--streams", 2, "--set", "tune.streams=1"]
+    words = ["compare-stream", "--data", "digits", "--model", base, "--pseudo", 2, *few, "-o", tmp_path / "c"]
+    with_model = [*words, "--pseudo-model", pseudo, "--methods", "pn,iw"]
+    said = json.loads(lcwof(*with_model, "--json"))
+    assert [(run["method"], len(run["sessions"]), run["streams"]) for run in said] == [("pn", 4, 2), ("iw", 4, 2)]
+    assert (tmp_path / "c" / "report.html").exists()
+    assert "2 classes of them as later sessions" in (tmp_path / "c" / "pn.toml").read_text()
+    before = (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns
+    shutil.rmtree(tmp_path / "c" / "iw")
+    assert "hm by session" in lcwof(*with_model)
+    assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == before, "not done again"
+    for wrong, why in (
+        ([*words, "--methods", "ft"], "give --pseudo-model FILE"),
+        ([*with_model, "--seed", 3], "other settings (seed)"),
+        ([*with_model, "--methods", "nothing"], "no method named 'nothing'"),
+    ):
+        result = runner.invoke(app, [str(word) for word in wrong])
         assert isinstance(result.exception, LcwofError) and why in str(result.exception)
 
 
@@ -168,6 +193,7 @@ def test_methods_and_data_are_listed() -> None:
         "compare",
         "tune-stream",
         "stream",
+        "compare-stream",
         "methods",
         "report",
     ],

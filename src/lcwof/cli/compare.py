@@ -1,4 +1,4 @@
-"""`lcwof compare`: methods tuned and evaluated on the same episodes."""
+"""`lcwof compare` and `compare-stream`: methods tuned and evaluated on the same episodes or streams."""
 
 from __future__ import annotations
 
@@ -20,23 +20,27 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
-    fitting_on,
     list_bad,
     progress_bar,
     recipe_of,
     say,
 )
-from lcwof.cli.experiments import AtOnce, DataName, Model, Root, Seed, Shot, Way, tune_recipe, write_tuned
-from lcwof.engine import Recipe, Run, evaluate_run, read_recipe
-from lcwof.errors import LcwofError
+from lcwof.cli.experiments import AtOnce, DataName, Model, Pseudo, Root, Seed, Shot, Way
+from lcwof.cli.streams import Carry, OutcomeName, Sessions, Streams
+from lcwof.cli.streams import Shot as StreamShot
+from lcwof.cli.streams import Way as StreamWay
+from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
+from lcwof.engine.choose import require_pseudo
 from lcwof.methods import get_method, method_names
-from lcwof.models import BaseModel
-from lcwof.report import as_json, paired_difference, results_table, write_report
+from lcwof.report import as_json, paired_difference, results_table, sessions_table, streams_json, write_report
+
+Methods = Annotated[str, typer.Option(help="Names with commas between them, or all.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")]
 
 
 def compare(
     recipes: RecipeFiles = None,
-    methods: Annotated[str, typer.Option(help="Names with commas between them, or all.")] = "all",
+    methods: Methods = "all",
     data: DataName = None,
     root: Root = None,
     model: Model = None,
@@ -44,7 +48,7 @@ def compare(
     shot: Shot = None,
     episodes: Annotated[int | None, typer.Option(help="Episodes.")] = None,
     tuned: Annotated[bool, typer.Option("--tune/--no-tune", help="Choose settings on validation classes.")] = True,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")] = Path("runs/compare"),
+    out: Out = Path("runs/compare"),
     seed: Seed = None,
     at_once: AtOnce = None,
     device: Device = None,
@@ -65,35 +69,11 @@ def compare(
     lcwof compare paper.toml --data mini-imagenet --root ~/data --model base.safetensors --methods lcwof,iw,mine.py:Mine
     """
     start = recipe_of("evaluate", locals(), "methods", "tuned")
-    names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
-    kinds = {name: get_method(name) for name in names}  # a wrong name is found before any work starts
-    base, dataset = start.load_model(), start.data.load()
-    list_bad(dataset.images.bad)
-    runs = []
-    for name, kind in kinds.items():
-        settings = start.method if start.method_name == name else {"name": name}
-        recipe = dataclasses.replace(start, method=settings, tuning={})
-        file, folder = out / f"{kind.name}.toml", out / kind.name
-        if folder.exists():
-            runs.append(_same(Run.read(folder), recipe, base))
-            continue
-        try:
-            if tuned and file.exists():
-                chosen = read_recipe([file], {}, [])
-                asked, found = ((r.model, r.data.name, r.evaluate.way, r.evaluate.shot) for r in (recipe, chosen))
-                if asked != found:
-                    raise LcwofError(f"{file} was tuned for other settings, {found}: choose another --out.")
-                recipe = dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
-            elif tuned:
-                with progress_bar(f"{kind.name} tune".ljust(16)) as show:
-                    tuning, recipe = tune_recipe(recipe, base, dataset, show)
-                write_tuned(tuning, recipe, file)
-            with progress_bar(f"{kind.name} test".ljust(16)) as show:
-                runs.append(evaluate_run(recipe, base, dataset, folder, False, show, errors.print, fitting_on(show)))
-        except KeyboardInterrupt:
-            errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
-            raise typer.Exit(130) from None
-    title = f"{dataset.name}, {start.evaluate.way}-way {start.evaluate.shot}-shot"
+    entries = [Entry(name, recipe, tuned) for name, recipe in _recipes(start, methods).items()]
+    study = Study(out, progress_bar, errors.print)
+    dataset = _load(study, start)
+    runs = [run for run in _run(study, entries) if isinstance(run, Run)]
+    title = f"{dataset}, {start.evaluate.way}-way {start.evaluate.shot}-shot"
     page = write_report(runs, out / "report.html", title)
     if json_:
         print(json.dumps(as_json(runs)))
@@ -103,15 +83,82 @@ def compare(
     say(f"Report: {page}")
 
 
-def _same(run: Run, recipe: Recipe, model: BaseModel) -> Run:
-    """A run that is there already, where it is one of this comparison."""
-    asked, found = dataclasses.asdict(recipe.evaluate), run.about["recipe"]["evaluate"]
-    other = [key for key, value in asked.items() if found.get(key) != value]
-    other += ["data"] if run.about["recipe"]["data"]["name"] != recipe.data.name else []
-    other += ["model"] if run.about["model"] != json.loads(json.dumps(model.about)) else []
-    if other:
-        raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
-    return run
+def compare_stream(
+    recipes: RecipeFiles = None,
+    methods: Methods = "all",
+    data: DataName = None,
+    root: Root = None,
+    model: Model = None,
+    pseudo: Pseudo = None,
+    pseudo_model: Annotated[str | None, typer.Option(help="Base model that does not know these classes.")] = None,
+    way: StreamWay = None,
+    shot: StreamShot = None,
+    sessions: Sessions = None,
+    streams: Streams = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="A class order of its own for every stream.")] = False,
+    outcome: OutcomeName = "balanced",
+    carry: Carry = False,
+    tuned: Annotated[bool, typer.Option("--tune/--no-tune", help="Choose settings on pseudo-sessions.")] = True,
+    out: Out = Path("runs/compare-stream"),
+    seed: Seed = None,
+    at_once: AtOnce = None,
+    device: Device = None,
+    precision: PrecisionName = None,
+    skip_bad: SkipBad = False,
+    set_: Settings = None,
+    json_: Json = False,
+) -> None:
+    """The same for streams of sessions: methods tuned on pseudo-sessions, then run on the same streams.
+
+    Examples:
+
+    lcwof pretrain --data strokes --backbone conv4 --epochs 20 --pseudo 20 -o pseudo.safetensors
+
+    lcwof compare-stream --data strokes --model base.safetensors --pseudo 20 --pseudo-model pseudo.safetensors
+
+    lcwof compare-stream fscil.toml --root ~/data --model base.safetensors --no-tune --methods lcwof,pn
+    """
+    start = recipe_of("stream", locals(), "methods", "tuned", "outcome", "pseudo_model")
+    if tuned:
+        require_pseudo(start, outcome)
+    entries = [
+        Entry(name, recipe, tuned, "ifsl", outcome, pseudo_model)  # type: ignore[arg-type]
+        for name, recipe in _recipes(start, methods).items()
+    ]
+    study = Study(out, progress_bar, errors.print)
+    dataset = _load(study, start)
+    runs = [run for run in _run(study, entries) if isinstance(run, StreamRun)]
+    page = write_report(runs, out / "report.html", f"{dataset}, session after session")
+    if json_:
+        print(json.dumps(streams_json(runs)))
+        return
+    for measure in ("hm", "J/J"):
+        console.print(sessions_table(runs, measure))
+    say(f"Report: {page}")
+
+
+def _recipes(start: Recipe, methods: str) -> dict[str, Recipe]:
+    """A recipe for each method by name. A wrong name is found here, before any work starts."""
+    names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    found = {}
+    for name in names:
+        settings = start.method if start.method_name == name else {"name": name}
+        found[get_method(name).name] = dataclasses.replace(start, method=settings, tuning={})
+    return found
+
+
+def _load(study: Study, recipe: Recipe) -> str:
+    dataset = study.data(recipe.data)
+    list_bad(dataset.images.bad)
+    return dataset.name
+
+
+def _run(study: Study, entries: list[Entry]) -> list[Run | StreamRun]:
+    try:
+        return study.run(entries)
+    except KeyboardInterrupt:
+        errors.print(f"Interrupted. What is done is kept in {study.folder}; the same command goes on.")
+        raise typer.Exit(130) from None
 
 
 def _differences(runs: list[Run]) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from lcwof.cli.console import Device, console, phase1_progress, progress_bar, say
-from lcwof.cli.experiments import tune_recipe
-from lcwof.engine import evaluate_run, pick_device, read_recipe
+from lcwof.engine import choose, evaluate_run, pick_device, read_recipe
 from lcwof.learning import base_accuracy, pretrain
 from lcwof.report import results_table, write_report
 
@@ -49,7 +48,7 @@ def demo(
             recipe = dataclasses.replace(start, method=settings, evaluate=evaluate)
             label = f"{name} {evaluate.way}w{shot}s"
             with progress_bar(f"{label} tune".ljust(16)) as show:
-                _, tuned = tune_recipe(recipe, model, data, show)
+                _, tuned = choose(recipe, model, data, show)
             with progress_bar(f"{label} test".ljust(16)) as show:
                 folder = out / label.replace(" ", "-")
                 runs.append(evaluate_run(tuned, model, data, folder, overwrite=True, progress=show))

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -27,23 +27,21 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.config import to_toml
 from lcwof.engine import (
-    Recipe,
     Run,
     StreamRun,
+    choose,
     evaluate_run,
     find_runs,
-    learners_at_once,
     pick_device,
     read_run,
+    write_choice,
 )
-from lcwof.evaluation import Tuning, combinations
-from lcwof.evaluation import tune as tune_method
+from lcwof.evaluation import Tuning
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import get_method, method_names
-from lcwof.models.checkpoint import require_writable, write_aside
+from lcwof.models.checkpoint import require_writable
 from lcwof.report import as_json, results_table, stream_table, streams_json, write_report
 
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
@@ -141,27 +139,9 @@ def tune(
         recipe = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=episodes))
     require_writable(out)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
-        tuning, tuned = tune_recipe(recipe, recipe.load_model(), recipe.data.load(), show)
-    write_tuned(tuning, tuned, out)
+        tuning, tuned = choose(recipe, recipe.load_model(), recipe.data.load(), show, fitting_on(show))
+    write_choice(tuning, tuned, out)
     show_tuning(tuning, out, json_)
-
-
-def write_tuned(tuning: Tuning, tuned: Recipe, out: Path) -> None:
-    """What `tune` chose, as a recipe to evaluate."""
-    lines = [
-        f"# lcwof evaluate {out}",
-        "# Seen: validation classes and base images held out of training. Not seen: novel classes, base test images.",
-    ]
-    sections = {key: tuned.resolved()[key] for key in ("model", "data", "method", "evaluate", "tuning")}
-    write_choice(tuning, lines, sections, out)
-
-
-def write_choice(tuning: Tuning, lines: list[str], sections: dict[str, Any], out: Path) -> None:
-    """A recipe with the chosen settings and the reason for them, and every candidate in a .json beside it."""
-    chosen = [f"#   {key} = {value}" for key, value in tuning.best.settings.items()]
-    lines = [lines[0], f"# Chosen for {tuning.setting}: {tuning.why()}.", *chosen, *lines[1:], ""]
-    write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
-    write_aside(out.with_suffix(".json"), json.dumps(tuning.as_json(), indent=1).encode())
 
 
 def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
@@ -179,30 +159,6 @@ def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
         table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)
     say(f"Chosen: {tuning.why()}. Saved to {out}.")
-
-
-def tune_recipe(recipe: Recipe, model: Any, data: Any, progress: Any) -> tuple[Tuning, Recipe]:
-    """The tuning of a recipe's method, and the recipe with the chosen settings in place."""
-    config = recipe.method_config()
-    method = recipe.kind()(config)
-    tried = recipe.tune.episodes * len(combinations(recipe.grid()))
-    tuning = tune_method(
-        recipe.kind(),
-        config,
-        model,
-        data,
-        recipe.evaluate.way,
-        recipe.evaluate.shot,
-        recipe.tune.episodes,
-        recipe.at_once or learners_at_once(method, model),
-        compute=recipe.compute(method, tried),
-        grid=recipe.grid(),
-        progress=progress,
-        fitting=fitting_on(progress),
-    )
-    settings = dataclasses.asdict(tuning.apply(config))
-    chosen = {"why": tuning.why(), "settings": tuning.best.settings}
-    return tuning, dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen)
 
 
 def evaluate(

@@ -12,7 +12,7 @@ import typer
 from lcwof import __version__
 from lcwof.cli import classify, data, experiments, streams
 from lcwof.cli.bench import bench
-from lcwof.cli.compare import compare
+from lcwof.cli.compare import compare, compare_stream
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
 from lcwof.errors import LcwofError
@@ -50,6 +50,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         compare,
         streams.tune_stream,
         streams.stream,
+        compare_stream,
         experiments.methods,
         experiments.report,
         bench,

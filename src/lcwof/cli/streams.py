@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -24,11 +24,10 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning, write_choice
-from lcwof.data.sessions import pseudo_sessions
-from lcwof.engine import learners_at_once, stream_run
+from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
+from lcwof.engine import choose_stream, stream_run, write_choice
+from lcwof.engine.choose import require_pseudo
 from lcwof.errors import LcwofError
-from lcwof.evaluation.tune import tune_streams
 from lcwof.models.checkpoint import require_writable
 from lcwof.report import stream_table, streams_json
 
@@ -40,7 +39,7 @@ Carry = Annotated[
     bool,
     typer.Option("--carry", help="Build on the calibrated model, instead of calibrating a copy for each evaluation."),
 ]
-_OUTCOMES: dict[str, Literal["hm", "J/J"]] = {"balanced": "hm", "base-biased": "J/J"}
+OutcomeName = Annotated[str, typer.Option("--outcome", help="balanced: the best hm; base-biased: the best J/J.")]
 
 
 def tune_stream(
@@ -54,7 +53,7 @@ def tune_stream(
     shot: Shot = None,
     sessions: Sessions = None,
     streams: Streams = None,
-    outcome: Annotated[str, typer.Option(help="balanced: the best hm; base-biased: the best J/J.")] = "balanced",
+    outcome: OutcomeName = "balanced",
     carry: Carry = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Recipe to write.")] = Path("tuned-stream.toml"),
     at_once: AtOnce = None,
@@ -78,51 +77,21 @@ def tune_stream(
 
     lcwof tune-stream fscil.toml --root ~/data --pseudo 20 --model pseudo.safetensors -o mini.toml
     """
-    recipe = recipe_of("stream", locals(), "outcome")
-    if outcome not in _OUTCOMES:
-        raise LcwofError(f"--outcome {outcome}: choose one of {', '.join(_OUTCOMES)}.")
-    if not recipe.data.pseudo:
-        raise LcwofError(
-            "no pseudo-sessions: give --pseudo N, the number of base classes to hold out, and a model made by "
-            "`lcwof pretrain --pseudo N`."
-        )
+    recipe = recipe_of("stream", locals(), "outcome", "streams")
+    if streams is not None:
+        recipe = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, streams=streams))
+    require_pseudo(recipe, outcome)
     require_writable(out)
-    base, real, how = recipe.load_model(), dataclasses.replace(recipe.data, pseudo=0).load(), recipe.stream
+    data_as_is = dataclasses.replace(recipe.data, pseudo=0)
+    base, real = recipe.load_model(), data_as_is.load()
     list_bad(real.images.bad)
-    if real.sessions:  # pseudo-sessions like those of the lists
-        first = real.sessions[0]
-        how = dataclasses.replace(how, way=how.way or len(first.classes), shot=how.shot or len(first.shots[0]))
-    dataset = pseudo_sessions(real, recipe.data.pseudo)
     with progress_bar(f"tuning {recipe.kind().name}") as show:
-        tuning = tune_streams(
-            recipe.kind(),
-            recipe.method_config(),
-            base,
-            dataset,
-            how.source(dataset),
-            how.streams,
-            recipe.at_once or learners_at_once(recipe.kind()(recipe.method_config()), base),
-            _OUTCOMES[outcome],
-            how.carry,
-            recipe.compute(recipe.kind()(recipe.method_config()), how.streams),
-            recipe.grid(),
-            show,
-            fitting_on(show),
-        )
-    settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
-    chosen = {"why": f"{outcome}: {tuning.why()}", "settings": tuning.best.settings, "protocol": "ifsl"}
-    tuned = dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen).resolved()
-    tuned["data"]["pseudo"] = 0
-    for key in (
-        ("way", "shot", "sessions") if real.sessions else ("sessions",)
-    ):  # of the pseudo-sessions, not of the lists
-        tuned["stream"][key] = None
-    lines = [
-        f"# lcwof stream {out} --model BASE, a base model of all base classes",
-        f"# Seen: training images of the base classes, {recipe.data.pseudo} classes of them as later sessions.",
-        "# Not seen: test images, later classes.",
-    ]
-    write_choice(tuning, lines, {key: tuned[key] for key in ("data", "method", "stream", "tuning")}, out)
+        tuning, tuned = choose_stream(recipe, base, real, outcome, show, fitting_on(show))
+    # What was given said how to make pseudo-sessions; the lists say themselves how theirs are.
+    how = dataclasses.replace(tuned.stream, sessions=None)
+    if real.sessions:
+        how = dataclasses.replace(how, way=None, shot=None)
+    write_choice(tuning, dataclasses.replace(tuned, stream=how), out)
     show_tuning(tuning, out, json_)
 
 

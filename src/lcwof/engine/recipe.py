@@ -71,6 +71,7 @@ class Stream:
 @dataclass(frozen=True)
 class Tune:
     episodes: int = 50  # validation episodes a candidate
+    streams: int = 3  # of pseudo-sessions a candidate
     grid: dict[str, Any] = field(default_factory=dict)  # lists of values by setting; none: the method's own grid
 
 

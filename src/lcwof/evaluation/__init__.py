@@ -2,7 +2,7 @@
 
 from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
-from lcwof.evaluation.tune import Candidate, Tuning, combinations, tune
+from lcwof.evaluation.tune import Candidate, Tuning, combinations, tune, tune_streams
 
 __all__ = [
     "MEASURES",
@@ -17,4 +17,5 @@ __all__ = [
     "prepare",
     "run_episodes",
     "tune",
+    "tune_streams",
 ]

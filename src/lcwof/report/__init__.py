@@ -8,7 +8,7 @@ from lcwof.report.curves import Curves, learning_curves, learning_curves_png, le
 from lcwof.report.html import write_report
 from lcwof.report.paper import PaperFigure, PaperTable, paper_figures, paper_table, paper_tables
 from lcwof.report.scatter import balance_svg
-from lcwof.report.streams import stream_table, streams_json, streams_markdown
+from lcwof.report.streams import sessions_table, stream_table, streams_json, streams_markdown
 from lcwof.report.table import as_json, markdown_table, results_table
 from lcwof.report.words import what_happened
 
@@ -32,6 +32,7 @@ __all__ = [
     "paper_tables",
     "results_table",
     "same_episodes",
+    "sessions_table",
     "stream_table",
     "streams_json",
     "streams_markdown",

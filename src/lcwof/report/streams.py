@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from lcwof.engine.stream import StreamRun
 from lcwof.report.compare import short_name
@@ -52,6 +53,21 @@ def stream_table(run: StreamRun) -> Table:
     for row in _cells(run):
         cells = dict(zip(_HEADINGS, row, strict=True))
         table.add_row(*(cells[heading].replace("± ", "±") for heading in shown))
+    return table
+
+
+def sessions_table(runs: Sequence[StreamRun], measure: str) -> Table:
+    """One measure by session, one row a run, the best in the last session first; means over the streams."""
+    title = Text(f"{measure} by session: {setting_of(runs[0])}")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold")
+    sessions = [n for n, found in enumerate(runs[0].summary(), start=1) if measure in found]
+    for session in sessions:
+        table.add_column(str(session), justify="right", no_wrap=True)
+    for run in sorted(runs, key=lambda run: -run.summary()[-1][measure][0]):
+        summary = run.summary()
+        name = short_name(run.about["recipe"]["method"]["name"])
+        table.add_row(Text(name), *(f"{summary[session - 1][measure][0]:.1f}" for session in sessions))
     return table
 
 

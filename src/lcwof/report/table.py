@@ -7,12 +7,13 @@ from math import isnan
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from lcwof.engine.run import Run
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import by_setting, label, method_name
+from lcwof.report.compare import Setting, by_setting, label, method_name
 
 COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
 
@@ -26,26 +27,25 @@ def cell(mean: float, interval: float) -> str:
     return f"{mean:.2f}" if isnan(interval) else f"{mean:.2f} ± {interval:.2f}"
 
 
-def results_table(runs: Sequence[Run]) -> Table:
-    """One row a run, grouped by data set, way and shot, the highest hm first and bold."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    groups = by_setting(runs)
-    table.add_column("setting", no_wrap=True)
-    table.add_column("method", no_wrap=True)
-    table.add_column("episodes", justify="right", no_wrap=True)
+def results_table(runs: Sequence[Run]) -> Group:
+    """A table for each data set, way and shot, one row a run, the highest hm first and bold; 80 columns are enough."""
+    return Group(*(_setting_table(setting, group, runs) for setting, group in by_setting(runs).items()))
+
+
+def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) -> Table:
+    counts = sorted({len(run.rows) for run in group})
+    title = f"{setting}, {'–'.join(map(str, counts))} episodes"
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold")
     for name in COLUMNS:
-        table.add_column(name, justify="right")
-    for setting, group in groups.items():
-        best = group[0].summary()["hm"][0]
-        for place, run in enumerate(group):
-            summary = run.summary()
-            # without the space, a narrow terminal breaks before the ± in every cell
-            cells = [Text(cell(*summary[name]).replace("± ", "±")) for name in COLUMNS]
-            if summary["hm"][0] == best:
-                cells[COLUMNS.index("hm")].stylize("bold")
-            named = Text(f"{setting.data}\n{setting.short}" if place == 0 else "")
-            table.add_row(named, Text(label(run, runs)), str(len(run.rows)), *cells)
-        table.add_section()
+        table.add_column(name, justify="right", no_wrap=True)
+    best = group[0].summary()["hm"][0]
+    for run in group:
+        summary = run.summary()
+        cells = [Text(cell(*summary[name]).replace(" ± ", "±")) for name in COLUMNS]
+        if summary["hm"][0] == best:
+            cells[COLUMNS.index("hm")].stylize("bold")
+        table.add_row(Text(label(run, runs)), *cells)
     return table
 
 

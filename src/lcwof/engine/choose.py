@@ -1,0 +1,127 @@
+"""Choosing a recipe's settings without test data, and writing down what was chosen and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from lcwof.config import to_toml
+from lcwof.data.images import Dataset
+from lcwof.data.sessions import pseudo_sessions
+from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.errors import LcwofError
+from lcwof.evaluation import Tuning, combinations, tune, tune_streams
+from lcwof.methods import Fitting
+from lcwof.models import BaseModel
+from lcwof.models.checkpoint import write_aside
+
+Outcome = Literal["balanced", "base-biased"]
+OUTCOMES: dict[str, Literal["hm", "J/J"]] = {"balanced": "hm", "base-biased": "J/J"}
+Progress = Callable[[int, int], None]
+
+
+def choose(
+    recipe: Recipe,
+    model: BaseModel,
+    data: Dataset,
+    progress: Progress = lambda done, total: None,
+    fitting: Fitting = lambda what, done, total: None,
+) -> tuple[Tuning, Recipe]:
+    """What validation episodes choose for a recipe's method, and the recipe with it in place."""
+    config = recipe.method_config()
+    method = recipe.kind()(config)
+    tried = recipe.tune.episodes * len(combinations(recipe.grid()))
+    tuning = tune(
+        recipe.kind(),
+        config,
+        model,
+        data,
+        recipe.evaluate.way,
+        recipe.evaluate.shot,
+        recipe.tune.episodes,
+        recipe.at_once or learners_at_once(method, model),
+        compute=recipe.compute(method, tried),
+        grid=recipe.grid(),
+        progress=progress,
+        fitting=fitting,
+    )
+    return tuning, _chosen(recipe, tuning, {"why": tuning.why()})
+
+
+def choose_stream(
+    recipe: Recipe,
+    model: BaseModel,
+    data: Dataset,
+    outcome: str = "balanced",
+    progress: Progress = lambda done, total: None,
+    fitting: Fitting = lambda what, done, total: None,
+) -> tuple[Tuning, Recipe]:
+    """What streams of pseudo-sessions choose. model: one that does not know the base classes that play later ones;
+    data: the data set as it is. The recipe returned is for the real stream."""
+    require_pseudo(recipe, outcome)
+    how, config = recipe.stream, recipe.method_config()
+    if data.sessions:  # pseudo-sessions like those of the lists
+        first = data.sessions[0]
+        how = dataclasses.replace(how, way=how.way or len(first.classes), shot=how.shot or len(first.shots[0]))
+    pseudo = pseudo_sessions(data, recipe.data.pseudo)
+    if how.sessions:  # as many as there are classes for, where there are fewer
+        how = dataclasses.replace(how, sessions=min(how.sessions, recipe.data.pseudo // (how.way or 5)) or None)
+    method, streams = recipe.kind()(config), recipe.tune.streams
+    tuning = tune_streams(
+        recipe.kind(),
+        config,
+        model,
+        pseudo,
+        how.source(pseudo),
+        streams,
+        recipe.at_once or learners_at_once(method, model),
+        OUTCOMES[outcome],
+        how.carry,
+        recipe.compute(method, streams),
+        recipe.grid(),
+        progress,
+        fitting,
+    )
+    why = {"why": f"{outcome}: {tuning.why()}", "protocol": "ifsl", "pseudo": recipe.data.pseudo}
+    real = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
+    return tuning, _chosen(real, tuning, why)
+
+
+def require_pseudo(recipe: Recipe, outcome: str) -> None:
+    """Refuse what `choose_stream` cannot choose."""
+    if outcome not in OUTCOMES:
+        raise LcwofError(f"--outcome {outcome}: choose one of {', '.join(OUTCOMES)}.")
+    if not recipe.data.pseudo:
+        raise LcwofError(
+            "no pseudo-sessions: give --pseudo N, the number of base classes to hold out, and a model made by "
+            "`lcwof pretrain --pseudo N`."
+        )
+
+
+def _chosen(recipe: Recipe, tuning: Tuning, why: dict[str, Any]) -> Recipe:
+    settings = dataclasses.asdict(tuning.apply(recipe.method_config()))
+    chosen = {**why, "settings": tuning.best.settings}
+    return dataclasses.replace(recipe, method={"name": recipe.method_name, **settings}, tuning=chosen)
+
+
+def write_choice(tuning: Tuning, chosen: Recipe, out: Path) -> None:
+    """A recipe with the chosen settings and the reason for them, and every candidate in a .json beside it."""
+    if chosen.tuning.get("protocol") == "ifsl":
+        command = f"lcwof stream {out} --model BASE, a base model of all base classes"
+        seen = (
+            f"training images of the base classes, {chosen.tuning['pseudo']} classes of them as later sessions. Not "
+            "seen: test images, later classes."
+        )
+        keys = ["data", "method", "stream", "tuning"]
+    else:
+        command = f"lcwof evaluate {out}"
+        seen = "validation classes and base images held out of training. Not seen: novel classes, base test images."
+        keys = ["model", "data", "method", "evaluate", "tuning"]
+    settings = [f"#   {key} = {value}" for key, value in tuning.best.settings.items()]
+    lines = [f"# {command}", f"# Chosen for {tuning.setting}: {tuning.why()}.", *settings, f"# Seen: {seen}", ""]
+    sections = {key: chosen.resolved()[key] for key in keys}
+    write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
+    write_aside(out.with_suffix(".json"), json.dumps(tuning.as_json(), indent=1).encode())

@@ -1,0 +1,128 @@
+"""A study: methods, or variants of one, chosen for without test data and run one after the other into one folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lcwof.data.images import Dataset
+from lcwof.engine.choose import Outcome, choose, choose_stream, write_choice
+from lcwof.engine.recipe import Data, Recipe, read_recipe
+from lcwof.engine.run import Run, evaluate_run
+from lcwof.engine.stream import StreamRun, read_run, stream_run
+from lcwof.errors import LcwofError
+from lcwof.models import BaseModel
+
+Show = Callable[..., None]  # (done, total) and, if need be, a short text
+Bars = Callable[[str], AbstractContextManager[Show]]  # a progress bar by its label
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a study."""
+
+    name: str  # of its folder
+    recipe: Recipe
+    tuned: bool = True  # choose settings first, on validation classes or on pseudo-sessions
+    protocol: Literal["gfsl", "ifsl"] = "gfsl"
+    outcome: Outcome = "balanced"
+    pseudo_model: str | None = None  # for the choice in the incremental protocol, with recipe.data.pseudo
+
+
+@contextmanager
+def no_bar(label: str) -> Iterator[Show]:
+    yield lambda done, total, text="": None
+
+
+class Study:
+    """A folder of runs. What is there already is not done again, so an interrupted study goes on."""
+
+    def __init__(self, folder: Path, bars: Bars = no_bar, notice: Notice = lambda text: None) -> None:
+        self.folder, self.bars, self.notice = folder, bars, notice
+        self._models: dict[str, BaseModel] = {}
+        self._data: dict[str, Dataset] = {}
+
+    def run(self, entries: Sequence[Entry]) -> list[Run | StreamRun]:
+        """All of them. What cannot work is found before any work starts."""
+        for entry in entries:
+            entry.recipe.kind()
+            self.model(entry.recipe)
+            self.data(entry.recipe.data)
+        return [self.run_one(entry) for entry in entries]
+
+    def run_one(self, entry: Entry) -> Run | StreamRun:
+        out = self.folder / entry.name
+        if out.exists():
+            return self._same(read_run(out), entry)
+        recipe = self._chosen(entry) if entry.tuned else entry.recipe
+        recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
+        model, data = self.model(recipe), self.data(recipe.data)
+        with self.bars(f"{entry.name} test".ljust(16)) as show:
+            fitting = _fitting(show)
+            if entry.protocol == "ifsl":
+                return stream_run(recipe, model, data, out, False, show, self.notice, fitting)
+            return evaluate_run(recipe, model, data, out, False, show, self.notice, fitting)
+
+    def model(self, recipe: Recipe) -> BaseModel:
+        key = str(recipe.model)
+        if key not in self._models:
+            self._models[key] = recipe.load_model()
+        return self._models[key]
+
+    def data(self, data: Data) -> Dataset:
+        data = dataclasses.replace(data, pseudo=0)
+        if str(data) not in self._data:
+            self._data[str(data)] = data.load()
+        return self._data[str(data)]
+
+    def _chosen(self, entry: Entry) -> Recipe:
+        recipe, file = entry.recipe, self.folder / f"{entry.name}.toml"
+        if file.exists():
+            chosen = read_recipe([file], {}, [])
+            asked, found = (_chosen_for(r, entry.protocol) for r in (recipe, chosen))
+            if asked != found:
+                raise LcwofError(f"{file} was tuned for other settings, {found}: choose another --out.")
+            return dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
+        data = self.data(recipe.data)
+        with self.bars(f"{entry.name} tune".ljust(16)) as show:
+            if entry.protocol == "ifsl":
+                if entry.pseudo_model is None:
+                    raise LcwofError(
+                        "no model to choose settings with: give --pseudo-model FILE, made by `lcwof pretrain --pseudo "
+                        "N`, and --pseudo N, or --no-tune."
+                    )
+                model = self.model(dataclasses.replace(recipe, model=entry.pseudo_model))
+                tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, _fitting(show))
+            else:
+                tuning, chosen = choose(recipe, self.model(recipe), data, show, _fitting(show))
+        write_choice(tuning, chosen, file)
+        return chosen
+
+    def _same(self, run: Run | StreamRun, entry: Entry) -> Run | StreamRun:
+        """A run that is there already, where it is the one asked for."""
+        section = "stream" if entry.protocol == "ifsl" else "evaluate"
+        asked, found = (json.loads(json.dumps(x)) for x in (entry.recipe.resolved(), run.about["recipe"]))
+        other = [key for key, value in asked[section].items() if found[section].get(key) != value]
+        other += ["data"] if asked["data"]["name"] != found["data"]["name"] else []
+        other += [] if entry.tuned or asked["method"] == found["method"] else ["method"]
+        about = json.loads(json.dumps(self.model(entry.recipe).about))
+        other += ["model"] if run.about["model"] != about else []
+        if other:
+            raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
+        return run
+
+
+def _chosen_for(recipe: Recipe, protocol: str) -> tuple[Any, ...]:
+    how = recipe.stream if protocol == "ifsl" else recipe.evaluate
+    model = None if protocol == "ifsl" else recipe.model
+    return model, recipe.data.name, how.way, how.shot
+
+
+def _fitting(show: Show) -> Callable[[str, int, int], None]:
+    return lambda what, done, total: show(done, total, what)
