@@ -27,6 +27,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "icarl": {"descent.epochs": 5, "exemplars": 5},
     "joint": {"descent.epochs": 8},
     "sdc": {"descent.epochs": 2},
+    "topic": {"descent.epochs": 2, "gas_passes": 1},
     "ucir": {"descent.epochs": 5, "exemplars": 5},
 }
 

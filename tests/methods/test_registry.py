@@ -23,6 +23,7 @@ SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few
     "icarl": {"descent.epochs": 10},
     "joint": {"descent.epochs": 10},
     "sdc": {"descent.epochs": 5},
+    "topic": {"descent.epochs": 5, "gas_passes": 1},
     "ucir": {"descent.epochs": 10},
 }
 
