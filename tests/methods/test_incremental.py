@@ -14,9 +14,11 @@ from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
 from lcwof.learning import Descent
 from lcwof.methods import Task, get_method
-from lcwof.methods.embeddings import base_images
+from lcwof.methods.embeddings import base_images, embed
+from lcwof.methods.idlvq import Nearness, References, ReferencesConfig, margin_loss, quantization_loss
 from lcwof.methods.meta import BaseTail, FakeSource
 from lcwof.methods.pn import Episodic, Prototypes, PrototypesConfig, episodic_loss
+from lcwof.methods.sdc import compensated
 from lcwof.methods.topic import Topic, TopicConfig, anchor_loss, follow, gas_step, hebbian_edges, min_max, neural_gas
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -88,7 +90,7 @@ def test_known_weights_stay_and_nodes_are_added(strokes: Dataset, strokes_model:
         assert all(int(grown.index[one, c - 3]) in support[one, c].tolist() for c in range(3))
 
 
-@pytest.mark.parametrize("name", ["topic"])
+@pytest.mark.parametrize("name", ["idlvq", "topic"])
 def test_classes_may_have_unequal_shots_and_what_was_before_stays(
     name: str, strokes: Dataset, strokes_model: BaseModel
 ) -> None:
@@ -106,6 +108,52 @@ def test_classes_may_have_unequal_shots_and_what_was_before_stays(
         assert torch.equal(tensor, packed[key]), key
     logits = method.logits(after, base.inputs.plain(shots.flatten(1)))
     assert logits.shape == (2, 12, 12 + 4) and logits.isfinite().all()
+
+
+def test_loss_of_two_reference_vectors_and_where_it_moves_them() -> None:
+    references = torch.tensor([[0.0, 0.0], [2.0, 0.0]], requires_grad=True)
+    sample = torch.tensor([[1.0, 1.0]], requires_grad=True)
+    apart = (sample.unsqueeze(1) - references).square().sum(-1)  # 2 to either
+    loss = quantization_loss(apart, torch.tensor([0]), torch.tensor(0.5), intra=0.1)
+    torch.testing.assert_close(loss, torch.tensor(2.0).log() + 0.1 * 2)
+    found, at = torch.autograd.grad(loss, [references, sample])
+    # d/dd_y = s (1 - p_y) + intra = 0.25 + 0.1, d/dd_other = -s p_other = -0.25; d(d_c)/dm_c = 2 (m_c - x).
+    torch.testing.assert_close(found, torch.tensor([[0.35 * -2, 0.35 * -2], [-0.25 * 2, -0.25 * -2]]))
+    torch.testing.assert_close(at, torch.tensor([[0.35 * 2 - 0.25 * -2, 0.35 * 2 - 0.25 * 2]]))
+    assert quantization_loss(apart, torch.tensor([0]), torch.tensor(0.5), intra=0.0) == torch.tensor(2.0).log()
+
+
+def test_margin_loss_looks_at_the_nearest_other_class() -> None:
+    apart = torch.tensor([[[0.2, 0.9, 0.6], [0.2, 0.9, 0.3], [0.5, 0.1, 0.4]]], requires_grad=True)
+    loss = margin_loss(apart, torch.tensor([[0, 0, 0]]), margin=0.3)
+    torch.testing.assert_close(loss, torch.tensor([[0.0, 0.2, 0.7]]))
+    (slope,) = torch.autograd.grad(loss.sum(), apart)
+    torch.testing.assert_close(slope, torch.tensor([[[0.0, 0.0, 0.0], [1.0, 0.0, -1.0], [1.0, -1.0, 0.0]]]))
+
+
+def test_nearness_is_of_unit_embeddings() -> None:
+    logits = Nearness(1, scale=3.0).logits(torch.tensor([[[0.0, 5.0]]]), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
+    torch.testing.assert_close(logits, torch.tensor([[[0.0, -6.0]]]))
+
+
+def test_reference_vectors_of_known_classes_move_with_their_exemplars_alone(
+    strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    config = ReferencesConfig(base_steps=5, exemplars=3, descent=Descent(epochs=3, lr_tail=1e-2))
+    method = References(config)
+    base, fitted = prepare(method, strokes_model, strokes)
+    support = EpisodeSource.of(strokes, "novel", 3, 2).draw([0]).support
+    task = Task.of_shots(support, Randomness.of_episodes(0, [0]), "cpu")
+    start = method.start(base, fitted, 1)
+    before = start.settled.base_head.clone()
+    growing = method.grow(base, fitted, start, task)
+    torch.testing.assert_close(next(growing).settled.base_head, before)  # nothing has drifted yet
+    *_, last = growing
+    assert torch.equal(last.learners.base_head, before) and torch.equal(start.settled.base_head, before)
+    was, now = (F.normalize(embed(base, start.index, x), dim=-1) for x in (start.learners, last.learners))
+    assert (now - was).norm(dim=-1).min() > 1e-3
+    torch.testing.assert_close(last.settled.base_head, compensated(before, was, now, config.sigma))
+    assert method.kept(base, task) == 12 * 3 + 6 and last.index.shape == (1, 12 * 3 + 6)
 
 
 def test_episodic_loss_of_two_prototypes() -> None:
