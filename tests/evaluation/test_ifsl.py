@@ -25,8 +25,10 @@ SHORT: dict[str, dict[str, Any]] = {
     "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 5},
     "icarl": {"descent.epochs": 5, "exemplars": 5},
+    "idlvq": {"descent.epochs": 2, "base_steps": 20, "exemplars": 5},
     "joint": {"descent.epochs": 8},
     "sdc": {"descent.epochs": 2},
+    "topic": {"descent.epochs": 2, "gas_passes": 1},
     "ucir": {"descent.epochs": 5, "exemplars": 5},
 }
 

@@ -20,7 +20,7 @@ from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sampl
 from lcwof.methods.iw import Imprinting, ImprintingConfig
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.meta import FakeSource
-from lcwof.methods.pn import Prototypes, PrototypesConfig
+from lcwof.methods.pn import Fitted, Prototypes, PrototypesConfig
 from lcwof.methods.sdc import compensated
 from lcwof.methods.ucir import margin_ranking
 from lcwof.models import BaseModel
@@ -48,7 +48,7 @@ def test_imprinted_weight_of_three_vectors() -> None:
 def test_prototypes_are_nearest_means() -> None:
     base = base_of(torch.tensor([[0.0, 0.0], [2.0, 0.0], [5.0, 5.0]]))
     task = Task(torch.tensor([[0, 1, 2]]), torch.tensor([[0, 0, 1]]), 2, Randomness.of_episodes(0, [0]))
-    fitted = (torch.tensor([[1.0, 3.0]]), 4.0)
+    fitted = Fitted(torch.tensor([[1.0, 3.0]]), 4.0, torch.nn.Identity())
     (state,) = Prototypes(PrototypesConfig(novel_bias=0.5)).learn(base, fitted, task)
     logits = Prototypes().logits(state, torch.tensor([[[1.0, 1.0]]]))
     torch.testing.assert_close(logits, torch.tensor([[[-4.0, -1.0 + 2.0, -32.0 + 2.0]]]))

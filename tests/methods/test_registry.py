@@ -21,8 +21,10 @@ SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few
     "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 10},
     "icarl": {"descent.epochs": 10},
+    "idlvq": {"descent.epochs": 5, "base_steps": 20},
     "joint": {"descent.epochs": 10},
     "sdc": {"descent.epochs": 5},
+    "topic": {"descent.epochs": 5, "gas_passes": 1},
     "ucir": {"descent.epochs": 10},
 }
 

@@ -19,6 +19,16 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return flat.view(labels.shape).mean(dim=1)
 
 
+def mean_where(values: Tensor, which: Tensor) -> Tensor:
+    """Mean of each learner's values over the marked ones, 0 without any. (E, B), (E, B) -> (E,).
+
+    >>> mean_where(torch.tensor([[1.0, 2.0, 6.0]]), torch.tensor([[True, False, True]]))
+    tensor([3.5000])
+    """
+    marked = which.to(values.dtype)
+    return (values * marked).sum(-1) / marked.sum(-1).clamp_min(1)
+
+
 def base_normalized_cross_entropy(base_logits: Tensor, novel_logits: Tensor, labels: Tensor) -> Tensor:
     """CE_BN, equation 2: novel samples scored in the joint space.
 

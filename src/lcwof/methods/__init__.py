@@ -1,6 +1,6 @@
 """One file per system, all behind one interface; importing this room registers them all."""
 
-from lcwof.methods import dfsl, ft, gfsv, icarl, ilvq, iw, joint, lcwof, pn, sdc, ucir
+from lcwof.methods import dfsl, ft, gfsv, icarl, idlvq, ilvq, iw, joint, lcwof, pn, sdc, topic, ucir
 from lcwof.methods.base import Base, Fitting, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "get_method",
     "gfsv",
     "icarl",
+    "idlvq",
     "ilvq",
     "iw",
     "joint",
@@ -22,5 +23,6 @@ __all__ = [
     "pn",
     "register_method",
     "sdc",
+    "topic",
     "ucir",
 ]

@@ -21,16 +21,32 @@ def embed(base: Base, index: Tensor, learners: Learners | None = None) -> Tensor
     return torch.cat([base.inputs.tail.embed(tail, base.inputs.plain(part), once=True) for part in parts], dim=1)
 
 
-def base_embeddings(base: Base) -> list[Tensor]:
-    """Embeddings, under the base model, of the training images of each base class: (n, D) each."""
-    groups = [row[:count] for row, count in zip(base.pool.table, base.pool.counts.tolist(), strict=True)]
-    together = embed(base, torch.cat(groups)[None])[0]
+def base_images(base: Base) -> list[Tensor]:
+    """The training images of each base class, as indices: (n,) each."""
+    return [row[:count] for row, count in zip(base.pool.table, base.pool.counts.tolist(), strict=True)]
+
+
+def base_embeddings(base: Base, learner: Learners | None = None) -> list[Tensor]:
+    """Embeddings, under the base model or one learner, of the training images of each base class: (n, D) each."""
+    groups = base_images(base)
+    together = embed(base, torch.cat(groups)[None], learner)[0]
     return list(together.split([len(group) for group in groups]))
 
 
-def base_means(base: Base, normalise: bool = False) -> Tensor:
+def base_means(base: Base, normalise: bool = False, learner: Learners | None = None) -> Tensor:
     """Mean embedding of the training images of each base class, (C_B, D)."""
-    return torch.stack([(F.normalize(x, dim=-1) if normalise else x).mean(0) for x in base_embeddings(base)])
+    groups = base_embeddings(base, learner)
+    return torch.stack([(F.normalize(x, dim=-1) if normalise else x).mean(0) for x in groups])
+
+
+def squared_distances(embedded: Tensor, to: Tensor) -> Tensor:
+    """||f - m||^2 with slopes that are finite at 0: (E, B, D), (E, C, D) -> (E, B, C).
+
+    >>> squared_distances(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[1.0, 0.0], [1.0, 2.0]]]))
+    tensor([[[4., 0.]]])
+    """
+    lengths = embedded.square().sum(-1, keepdim=True) + to.square().sum(-1).unsqueeze(-2)
+    return (lengths - 2 * embedded @ to.mT).clamp_min(0)
 
 
 def class_means(embedded: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -61,9 +77,10 @@ def herd(embedded: Tensor, count: int) -> Tensor:
     return torch.tensor(chosen)
 
 
-def herded(base: Base, count: int) -> tuple[Tensor, Tensor]:
-    """Up to `count` exemplars of each base class, herded among unit embeddings: image indices (n,), labels (n,)."""
-    chosen = [herd(F.normalize(x, dim=-1), count) for x in base_embeddings(base)]
+def herded(base: Base, count: int, learner: Learners | None = None) -> tuple[Tensor, Tensor]:
+    """Up to `count` exemplars of each base class, herded among unit embeddings, under the base model or one learner:
+    image indices (n,), labels (n,)."""
+    chosen = [herd(F.normalize(x, dim=-1), count) for x in base_embeddings(base, learner)]
     index = torch.cat([row[at] for row, at in zip(base.pool.table, chosen, strict=True)])
     labels = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(at) for at in chosen]))
     return index.to(base.inputs.device), labels.to(base.inputs.device)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -11,9 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lcwof.data.cache import cache_key
+from lcwof.learning import Inputs, Learners, Scoring
+from lcwof.learning.tail import stack
 from lcwof.methods.base import Base, Method
 from lcwof.methods.embeddings import base_embeddings
 from lcwof.models.checkpoint import load_tensors, save_tensors
+from lcwof.models.layers import channels_last
 from lcwof.randomness import Randomness
 
 _SAVE_EVERY = 60.0  # seconds
@@ -25,18 +29,19 @@ class FakeEpisodes:
     """E made-up episodes: some base classes play novel ones and are taken out of the base side."""
 
     fake: Tensor  # (E, way): which base classes play novel ones
-    support: Tensor  # (E, way * shot, D) embeddings
+    support: Tensor  # (E, way * shot, D) embeddings, or (E, way * shot) image indices
     labels: Tensor  # (E, way * shot)
-    queries: Tensor  # (E, Q, D): of fake novel classes, then of base classes
+    queries: Tensor  # (E, Q, D) or (E, Q): of fake novel classes, then of base classes
     answers: Tensor  # (E, Q): positions in [all base classes, fake novel classes]
 
 
 class FakeSource:
-    """Draws made-up episodes from the embeddings of base training images."""
+    """Draws made-up episodes from the embeddings of base training images, or from what is given for each of them, by
+    class: their indices, where it is the embedding that is trained."""
 
-    def __init__(self, base: Base, seed: int = 0) -> None:
-        groups = base_embeddings(base)
-        self.embedded = torch.cat(groups)
+    def __init__(self, base: Base, seed: int = 0, groups: Sequence[Tensor] | None = None) -> None:
+        groups = base_embeddings(base) if groups is None else groups
+        self.embedded = torch.cat(list(groups))
         counts = torch.tensor([len(group) for group in groups])
         self.counts = counts.to(self.embedded.device)
         self.starts = (counts.cumsum(0) - counts).to(self.embedded.device)
@@ -70,6 +75,27 @@ class FakeSource:
         )  # those not there: last
         at = torch.arange(each, device=classes.device) % counts
         return self.starts[classes].unsqueeze(-1) + scores.argsort(dim=-1).gather(-1, at)
+
+
+class BaseTail(nn.Module):
+    """The stages that adapt, to be trained further on base data: one for all learners. BN stays in evaluation mode."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.structure = inputs.tail
+        self.chain = copy.deepcopy(self.structure.chain).requires_grad_(True)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Embeddings, (E, B, ...) -> (E, B, D)."""
+        weights = {name: weight[None] for name, weight in self.chain.named_parameters()}
+        return self.structure.embed(weights, maps.flatten(0, 1)[None], once=True)[0].unflatten(0, maps.shape[:2])
+
+    def start(self, inputs: Inputs, learners: int, scoring: Scoring | None = None) -> Learners:
+        """E learners that begin with this tail in place of the base model's."""
+        begun = Learners.start(inputs, learners, scoring)
+        for name, weight in self.chain.named_parameters():
+            begun.tail[name] = stack(channels_last(weight.detach()) if weight.dim() == 4 else weight, learners)
+        return begun
 
 
 def meta_train(

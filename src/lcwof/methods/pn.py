@@ -3,53 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from lcwof.methods.base import Base, Method, State, Task, register_method
-from lcwof.methods.embeddings import base_means, class_means
+from lcwof.methods.embeddings import base_images, base_means, class_means, squared_distances
+from lcwof.methods.meta import BaseTail, FakeSource, meta_train
 
 
 @dataclass(frozen=True)
 class PrototypesConfig:
     novel_bias: float = 0.0  # added to the novel logits, in units of their spread: the method's only way to balance
+    meta_steps: int = 0  # episodic training steps of the last stages; 0: the shared base model as it is
+    meta_adapt: int = 1  # how many stages that trains, counted from the last
+    meta_lr: float = 1e-4  # the base model is a good start, which larger steps leave
+    meta_episodes: int = 4  # a step
+    meta_way: int = 20  # more classes than a test episode has, as the authors advise; at most those there are
+    meta_shots: tuple[int, ...] = (1, 5)  # in turn
+    meta_queries: int = 15  # a class
+
+
+class Fitted(NamedTuple):
+    means: Tensor  # (C_B, D): prototypes of the base classes
+    spread: float  # their mean squared distance to their mean
+    tail: nn.Module  # from maps to embeddings
 
 
 @dataclass
 class PrototypesState(State):
     prototypes: Tensor  # (E, C, D)
     bias: Tensor  # (C,)
+    tail: nn.Module
+
+
+def episodic_loss(shots: Tensor, labels: Tensor, queries: Tensor, answers: Tensor, way: int, scale: Tensor) -> Tensor:
+    """Cross-entropy of queries under logits = -scale ||f - p_c||^2, p_c the mean of the shots of class c.
+
+    shots: (E, M, D); labels: (E, M); queries: (E, Q, D); answers: (E, Q). Returns a number.
+    """
+    logits = -scale * squared_distances(queries, class_means(shots, labels, way))
+    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
+
+
+class Episodic(nn.Module):
+    """What episodic training trains: the tail, and a scale of distances, which has no say in what is nearest."""
+
+    def __init__(self, tail: BaseTail, spread: float) -> None:
+        super().__init__()
+        self.tail = tail
+        self.spread = spread
+        # In units of the spread; the base model's own loss was lowest about there, with a convolutional net and an mlp.
+        self.log_scale = nn.Parameter(torch.tensor(5.0, device=next(tail.parameters()).device).log())
+
+    def loss(self, support: Tensor, labels: Tensor, queries: Tensor, answers: Tensor, way: int) -> Tensor:
+        """`episodic_loss` of maps."""
+        together = self.tail(torch.cat([support, queries], dim=1))
+        shots, asked = together.split([support.shape[1], queries.shape[1]], dim=1)
+        return episodic_loss(shots, labels, asked, answers, way, self.log_scale.exp() / self.spread)
 
 
 @register_method("pn")
 class Prototypes(Method):
     """logits = -||f(x) - p_c||^2 with p_c the mean embedding of class c: of all its training images for a base class,
-    of its shots for a novel one; a bias tuned on validation is added to the novel logits. Uses the shared base model as
-    f (not an episodically trained one)."""
+    of its shots for a novel one; a bias tuned on validation is added to the novel logits. By default f is the shared
+    base model. With meta_steps, its last stages are first trained on made-up episodes of base classes, as in the
+    original, on softmax over the distances to the prototypes of an episode; where the original begins with random
+    weights, this begins with the base model, and learns a scale of the distances."""
 
-    Config, StateClass = PrototypesConfig, PrototypesState
+    Config = PrototypesConfig
     grid = MappingProxyType({"novel_bias": (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)})
     config: PrototypesConfig
 
-    def fit_base(self, base: Base) -> tuple[Tensor, float]:
-        means = base_means(base)
-        spread = float((means - means.mean(0)).square().sum(-1).mean())
-        return means, spread
+    @property
+    def adapt(self) -> int:
+        return self.config.meta_adapt if self.config.meta_steps else 0
 
-    def start(self, base: Base, fitted: tuple[Tensor, float], learners: int) -> PrototypesState:
-        means = fitted[0]
-        return PrototypesState("prototypes", 0, means.expand(learners, -1, -1), means.new_zeros(len(means)))
+    def fit_base(self, base: Base) -> Fitted:
+        tail = BaseTail(base.inputs)
+        means, spread = _prototypes(base, tail)
+        if self.config.meta_steps:
+            self._train(base, Episodic(tail, spread))
+            means, spread = _prototypes(base, tail)
+        return Fitted(means, spread, tail)
 
-    def grow(
-        self, base: Base, fitted: tuple[Tensor, float], before: PrototypesState, task: Task
-    ) -> Iterator[PrototypesState]:
-        novel = class_means(base.inputs.plain(task.support), task.labels, task.way)
-        bias = before.bias.new_full((task.way,), self.config.novel_bias * fitted[1])
+    def _train(self, base: Base, module: Episodic) -> None:
+        config = self.config
+        source = FakeSource(base, groups=base_images(base))
+        classes = len(base.model.head)
+        way = min(config.meta_way, classes)
+        each = max(1, min(config.meta_queries, int(base.pool.counts.min()) - max(config.meta_shots)))
+
+        def loss_of(step: int) -> Tensor:
+            shot = config.meta_shots[step % len(config.meta_shots)]
+            fake = source.draw(step, config.meta_episodes, way, shot, each)
+            asked = slice(0, way * each)  # the rest asks for classes outside the episode
+            queries, answers = base.inputs.plain(fake.queries[:, asked]), fake.answers[:, asked] - classes
+            return module.loss(base.inputs.plain(fake.support), fake.labels, queries, answers, way)
+
+        # The bias is chosen later: it must not make another training of the same network.
+        same = Prototypes(replace(config, novel_bias=0.0))
+        meta_train(same, base, module, loss_of, config.meta_steps, config.meta_lr)
+
+    def start(self, base: Base, fitted: Fitted, learners: int) -> PrototypesState:
+        means = fitted.means
+        bias = means.new_zeros(len(means))
+        return PrototypesState("prototypes", 0, means.expand(learners, -1, -1), bias, fitted.tail)
+
+    @torch.no_grad()
+    def grow(self, base: Base, fitted: Fitted, before: PrototypesState, task: Task) -> Iterator[PrototypesState]:
+        novel = class_means(before.tail(base.inputs.plain(task.support)), task.labels, task.way)
+        bias = before.bias.new_full((task.way,), self.config.novel_bias * fitted.spread)
         prototypes = torch.cat([before.prototypes, novel], dim=1)
-        yield PrototypesState("prototypes", 1, prototypes, torch.cat([before.bias, bias]))
+        yield PrototypesState("prototypes", 1, prototypes, torch.cat([before.bias, bias]), before.tail)
 
     def logits(self, state: PrototypesState, maps: Tensor) -> Tensor:
-        return state.bias - torch.cdist(maps, state.prototypes).square()
+        return state.bias - torch.cdist(state.tail(maps), state.prototypes).square()
+
+    def unpack(self, base: Base, fitted: Fitted, tensors: dict[str, Tensor]) -> PrototypesState:
+        return PrototypesState("resumed", 0, tensors["prototypes"], tensors["bias"], fitted.tail)
+
+
+def _prototypes(base: Base, tail: BaseTail) -> tuple[Tensor, float]:
+    means = base_means(base, learner=tail.start(base.inputs, 1))
+    return means, float((means - means.mean(0)).square().sum(-1).mean())

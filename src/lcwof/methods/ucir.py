@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
-from lcwof.learning.losses import cross_entropy
+from lcwof.learning.losses import cross_entropy, mean_where
 from lcwof.methods.base import Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import balanced, cosine_head, herded
 
@@ -49,8 +49,7 @@ def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, h
     own = cosines.gather(-1, labels.unsqueeze(-1))
     nearest = cosines[..., known:].topk(min(hardest, cosines.shape[-1] - known), dim=-1).values
     loss = (margin - own + nearest).clamp_min(0).sum(-1)
-    old = (labels < known).to(loss.dtype)
-    return (loss * old).sum(-1) / old.sum(-1).clamp_min(1)
+    return mean_where(loss, labels < known)
 
 
 @register_method("ucir")
