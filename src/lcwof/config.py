@@ -18,6 +18,7 @@ T = TypeVar("T")
 # The smallest sensible value of whole-number settings, wherever they occur. No epochs at all skips a phase.
 LEAST = {
     "adapt": 0,
+    "alternate": 0,
     "at_once": 1,
     "batch": 1,
     "curves": 0,
@@ -25,11 +26,13 @@ LEAST = {
     "episodes": 1,
     "epochs": 0,
     "judge_every": 1,
+    "per_batch": 1,
     "queries": 1,
     "pseudo": 0,
     "replay_per_class": 1,
     "sessions": 1,
     "streams": 1,
+    "unlabelled": 0,
 }
 
 

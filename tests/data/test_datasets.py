@@ -165,6 +165,44 @@ def test_cifar100_by_positions(tmp_path):
     assert sorted(data.split.train.tolist() + data.split.select.tolist()) == [0, 1, 2, 3, 4]
     assert data.split.test.tolist() == [54 + 53]
     assert (data.images.pixels[0].numpy() == arrays["train_images"][0].transpose(2, 0, 1)).all()
+    assert [session.classes for session in data.sessions] == [(c,) for c in "12345678"]
+    third = data.sessions[2]
+    assert third.shots[0].tolist() == [18, 19, 20, 21, 22] and third.tests[0].tolist() == [54 + 53 - 18]
+    assert (data.images.labels[third.shots[0]] == 3).all() and (data.images.labels[third.tests[0]] == 3).all()
+
+
+def write_clips(file, **changed):
+    """Five classes of ten clips, each around a point of its own; the last four clips of a class are to test on."""
+    random = np.random.default_rng(0)
+    labels = np.arange(5).repeat(10)
+    arrays = {
+        "features": np.eye(5, 7)[labels] * 5 + random.normal(size=(50, 7)),
+        "labels": labels,
+        "classes": np.array(["archery", "bowling", "diving", "fencing", "golf"]),
+        "parts": np.array(["base", "novel", "base", "val", "base"]),
+        "test": np.tile(np.arange(10) >= 6, 5),
+    }
+    np.savez(file, **(arrays | changed))
+
+
+def test_clips_of_videos(tmp_path):
+    write_clips(tmp_path / "mini-kinetics.npz")
+    write_clips(tmp_path / "ucf101-protogan.npz")
+    data = load_dataset("mini-kinetics", tmp_path)
+    assert data.split.base == ("archery", "diving", "golf")
+    assert data.split.val == ("fencing",) and data.split.novel == ("bowling",)
+    assert (counts(data, "train"), counts(data, "select"), counts(data, "test")) == ({5}, {1}, {4})
+    assert data.split.test.tolist() == [6, 7, 8, 9, 26, 27, 28, 29, 46, 47, 48, 49]
+    assert load_dataset("ucf101", tmp_path, split="protogan").name == "ucf101-protogan"
+    with pytest.raises(LcwofError, match=r"features of ucf101 not found: looked for .*ucf101\.npz"):
+        load_dataset("ucf101", tmp_path)
+    for wrong, why in (
+        ({"parts": np.array(["base", "test", "base", "val", "base"])}, "base, val or novel of each of its 5 classes"),
+        ({"test": np.zeros(49)}, "a value for each of its 50 clips"),
+    ):
+        write_clips(tmp_path / "mini-kinetics.npz", **wrong)
+        with pytest.raises(LcwofError, match=why):
+            load_dataset("mini-kinetics", tmp_path)
 
 
 def test_cifar100_in_class_folders(make_folder, tmp_path):

@@ -3,7 +3,7 @@
 Everything downstream holds indices into one `Images`, never pixels.
 """
 
-from lcwof.data import benchmarks  # noqa: F401 - registers its data sets
+from lcwof.data import benchmarks, clips  # noqa: F401 - register their data sets
 from lcwof.data.arrays import from_arrays, read_features, read_npz_images
 from lcwof.data.augment import Augment
 from lcwof.data.datasets import dataset_names, load_dataset, register_dataset

@@ -80,6 +80,21 @@ def default_root(root: Path | None = None) -> Path | None:
     return None if root is None else Path(root).expanduser()
 
 
+def is_present(name: str, root: Path | None = None) -> bool:
+    """Whether the files of a data set are where they are looked for; none is read."""
+    entry, root = dataset_entry(name), default_root(root)
+    if not entry.reads_files:
+        return True
+    if root is None or not root.exists():
+        return False
+    try:
+        if entry.find:
+            entry.find(root)
+    except LcwofError:
+        return False
+    return True
+
+
 def load_dataset(name: str, root: Path | None = None, *, skip_bad: bool = False, **options: object) -> Dataset:
     """A registered data set. root is the folder its files lie in, by default $LCWOF_DATA."""
     entry = dataset_entry(name)

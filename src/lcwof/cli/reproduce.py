@@ -1,0 +1,193 @@
+"""`lcwof reproduce`: the paper's tables and figures, ours beside theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from lcwof.cli.console import Device, PrecisionName, console, errors, phase1_progress, progress_bar, say
+from lcwof.cli.experiments import AtOnce, Root
+from lcwof.data.datasets import is_present
+from lcwof.engine import Recipe, Study, pick_device, read_recipe, read_run
+from lcwof.errors import LcwofError
+from lcwof.learning import base_accuracy
+from lcwof.learning import pretrain as run_phase1
+from lcwof.models.checkpoint import write_aside
+from lcwof.report import paper_figures, paper_tables
+from lcwof.report.beside import beside_html, beside_json, beside_markdown
+from lcwof.report.page import html_page
+from lcwof.report.reproduction import (
+    Place,
+    Reproduction,
+    Runs,
+    base_recipe,
+    compared,
+    read_reproduction,
+    reproductions,
+)
+
+
+def reproduce(
+    keys: Annotated[list[str] | None, typer.Argument(help="Tables and figures, or all; or a TOML file.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name all, with the data and time they need.")] = False,
+    root: Root = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")] = Path("runs/paper"),
+    base: Annotated[
+        list[str] | None, typer.Option(help="A base model to take instead of making one.", metavar="DATA/BACKBONE=FILE")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Fewer episodes or streams, for a try.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing: tables from the runs that are there.")] = False,
+    at_once: AtOnce = None,
+    device: Device = None,
+    precision: PrecisionName = None,
+) -> None:
+    """Run a table or figure of the paper and write it with our numbers beside the printed ones, as Markdown, HTML and
+    JSON. Base models are made first where there are none. What is there already in the folder is not done again.
+
+    Examples:
+
+    lcwof reproduce --list
+
+    lcwof reproduce mini-gfsl --root ~/data
+
+    lcwof reproduce distillation --root ~/data --base mini-imagenet/resnet12=base.safetensors --episodes 20
+
+    lcwof reproduce all --root ~/data -o runs/paper
+    """
+    known = reproductions()
+    if list_ or not keys:
+        _list(known, Path(root) if root else None)
+        return
+    wanted = list(known.values()) if keys == ["all"] else [_find(key, known) for key in keys]
+    start = read_recipe([], {"data.root": root, "at_once": at_once, "device": device, "precision": precision}, [])
+    given = dict(_given(text) for text in base or [])
+    if keys == ["all"]:
+        absent = [what.key for what in wanted if not is_present(what.data, Path(root) if root else None)]
+        if absent:
+            errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
+        wanted = [what for what in wanted if what.key not in absent]
+    for what in wanted:
+        if episodes:
+            rows = tuple(dataclasses.replace(row, episodes=None) for row in what.rows)
+            what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
+        try:
+            runs = _there(what, out) if show else _run(what, start, out, given)
+        except KeyboardInterrupt:
+            errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
+            raise typer.Exit(130) from None
+        _write(what, runs, out)
+
+
+def _find(key: str, known: dict[str, Reproduction]) -> Reproduction:
+    if key.endswith(".toml"):
+        return read_reproduction(Path(key))
+    if key not in known:
+        raise LcwofError(f"nothing to reproduce is named {key!r}: `lcwof reproduce --list` names all there is.")
+    return known[key]
+
+
+def _given(text: str) -> tuple[str, str]:
+    where, equals, file = text.partition("=")
+    if not equals or "/" not in where:
+        raise LcwofError(
+            f"--base {text}: write DATA/BACKBONE=FILE, for example mini-imagenet/resnet12=base.safetensors."
+        )
+    return where, file
+
+
+def _list(known: dict[str, Reproduction], root: Path | None) -> None:
+    table = Table()
+    for heading in ("key", "what", "data", "there", "minutes"):
+        table.add_column(heading, no_wrap=heading in ("key", "there", "minutes"))
+    numbered = [*((f"table {t.number}", t.key, t.caption) for t in paper_tables())]
+    numbered += [(f"figure {f.number}", f.key, f.shows) for f in paper_figures()]
+    for number, key, about in numbered:
+        what = known.get(key)
+        if what is None:
+            table.add_row(f"({key})", f"{number}: {about}", "", "a drawing", "")
+            continue
+        there = "yes" if is_present(what.data, root) else "no"
+        table.add_row(key, f"{number}: {about}", what.data, there, f"{what.minutes:g}")
+    console.print(table)
+    say("Minutes on one H200, base models (10 minutes each) apart; tables that share runs take them once.")
+
+
+def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str]) -> Runs:
+    runs: Runs = {}
+    studies: dict[Place, Study] = {}
+    for place, setting, row in what.wanted():
+        file = _base(what, place, start, out, given, 0)
+        pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
+        folder = out / what.data / str(place)
+        study = studies.setdefault(place, Study(folder, progress_bar, errors.print))
+        runs[place, setting, row.run] = study.run_one(what.entry(place, setting, row, start, file, pseudo))
+    return runs
+
+
+def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dict[str, str], pseudo: int) -> str:
+    """The file of a base model, which is made where there is none."""
+    name = f"{place}-pseudo{pseudo}" if pseudo else str(place)
+    if f"{what.data}/{name}" in given:
+        return given[f"{what.data}/{name}"]
+    file = out / what.data / f"base-{name}.safetensors"
+    if not file.exists():
+        how = base_recipe(what.base(place.backbone), place.backbone).phase1
+        data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_name(file.name + ".partial")
+        with progress_bar(f"phase 1 {name}") as show:
+            model = run_phase1(data, how, pick_device(start.device), phase1_progress(show, how.epochs), unfinished)
+        model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
+        model.save(file)
+        unfinished.unlink(missing_ok=True)
+    return str(file)
+
+
+def _there(what: Reproduction, out: Path) -> Runs:
+    """The runs that are in the folder, whatever is lacking."""
+    found: Runs = {}
+    for place, setting, row in what.wanted():
+        folder = out / what.data / str(place) / f"{row.run}-{setting}"
+        if (folder / "run.json").exists():
+            found[place, setting, row.run] = read_run(folder)
+    return found
+
+
+def _write(what: Reproduction, runs: Runs, out: Path) -> None:
+    notes = _notes(what, runs)
+    if what.paper is None:
+        say(f"{what.about} The runs are in {out / what.data}; `lcwof report` draws their curves.")
+        return
+    parts = compared(what, runs)
+    file = out / f"{what.key}.md"
+    write_aside(file, beside_markdown(what, parts, notes).encode())
+    page = html_page(f"lcwof: {what.key}", beside_html(what, parts, notes))
+    write_aside(out / f"{what.key}.html", page.encode())
+    write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
+    say(f"{what.about}\nWritten: {file}, and .html and .json beside it.")
+
+
+def _notes(what: Reproduction, runs: Runs) -> list[str]:
+    """Where the numbers come from, and what the printed ones need to be read with."""
+    notes = [f"The paper: {remark.text}" for remark in (what.paper.remarks if what.paper else ())]
+    models = {}
+    for (place, _, _), run in runs.items():
+        model, hardware = run.about["model"], run.about["hardware"]
+        accuracy = model.get("test accuracy")
+        models[str(place)] = f"{place}: base test accuracy {accuracy}%, {hardware}, {run.about['compute']}"
+    notes += [f"Base model {text}." for text in models.values()]
+    seconds = {f"{row}-{setting}": run.about.get("seconds", 0.0) for (_, setting, row), run in runs.items()}
+    if seconds:
+        taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
+        notes.append(f"Seconds for the test episodes or streams: {taken}.")
+    for (place, setting, row), run in sorted(runs.items()):
+        why = run.about["recipe"].get("tuning") or {}
+        if why:
+            settings = ", ".join(f"{k} {v}" for k, v in why["settings"].items())
+            notes.append(f"{row}-{setting} ({place}), chosen without test data: {settings} ({why['why']}).")
+    return notes

@@ -1,0 +1,260 @@
+"""What to run for a table or figure of the paper, and our numbers beside the printed ones.
+
+A file of `recipes/reproduce` names the table or figure, the base models, and what each row is with us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import isnan
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from lcwof.config import build, merge, read_toml
+from lcwof.engine import Entry, Recipe, Run, StreamRun, read_recipe
+from lcwof.engine.choose import Outcome
+from lcwof.engine.recipe import Data
+from lcwof.errors import LcwofError
+from lcwof.methods import get_method
+from lcwof.report.paper import PaperColumn, PaperPart, PaperTable, paper_figures, paper_table
+
+FOLDER = Path(__file__).parent.parent / "recipes"
+
+
+class Place(NamedTuple):
+    """What runs of one study share."""
+
+    backbone: str
+    split: str = ""  # where the paper has several splits of the data
+
+    def __str__(self) -> str:
+        return f"{self.backbone}-{self.split}" if self.split else self.backbone
+
+
+@dataclass(frozen=True)
+class BaseRecipe:
+    """How the base model of a backbone is made."""
+
+    recipe: str  # a recipe of the package, or a file
+    set: dict[str, Any] = field(default_factory=dict)  # what is other than there
+
+
+@dataclass(frozen=True)
+class OurRow:
+    """What a row of the table, or a curve of the figure, is with us."""
+
+    name: str  # as the paper prints it; one that it does not print is added
+    run: str  # name of the runs, which tables that ask for the same share
+    method: dict[str, Any]
+    grid: dict[str, Any] = field(default_factory=dict)  # what is tried on validation; none: the method's own
+    tuned: bool = True
+    backbone: str | None = None  # where the row is in one part of the table only
+    episodes: int | None = None  # None: the table's
+    outcome: Outcome = "balanced"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One table or figure of the paper, with what we run for it."""
+
+    data: str
+    bases: dict[str, Any]  # by backbone
+    minutes: float  # on one H200, base models apart
+    rows: tuple[OurRow, ...] = ()
+    table: str | None = None
+    figure: str | None = None
+    protocol: Literal["gfsl", "ifsl"] = "gfsl"
+    baselines: bool = False  # every other method of the table as well, with its own settings
+    tuned: bool = True  # which the baselines choose on validation
+    episodes: int = 100
+    streams: int = 10
+    pseudo: int = 0  # base classes that choices for streams are made on
+    settings: tuple[str, ...] = ()  # of a figure
+    curves: int = 0  # points a phase of a figure
+    key: str = ""
+
+    @property
+    def about(self) -> str:
+        if self.table:
+            table = paper_table(self.table)
+            return f"Table {table.number}: {table.caption}"
+        figure = next(f for f in paper_figures() if f.key == self.figure)
+        return f"Figure {figure.number}: {figure.shows}"
+
+    @property
+    def paper(self) -> PaperTable | None:
+        return paper_table(self.table) if self.table else None
+
+    def base(self, backbone: str) -> BaseRecipe:
+        if backbone not in self.bases:
+            raise LcwofError(f"{self.key}: no base model for {backbone}; there are {', '.join(self.bases)}.")
+        return build(BaseRecipe, self.bases[backbone], f"bases.{backbone}")
+
+    def wanted(self) -> list[tuple[Place, str, OurRow]]:
+        """Every run that is needed, once: where it stands, its setting, the row it is for."""
+        found: dict[tuple[Place, str, str], OurRow] = {}
+        for place, settings, rows in self._parts():
+            for setting, row in product(settings, rows):
+                found.setdefault((place, setting, row.run), row)
+        return [(place, setting, row) for (place, setting, _), row in found.items()]
+
+    def _parts(self) -> Iterator[tuple[Place, tuple[str, ...], list[OurRow]]]:
+        if self.paper is None:
+            for backbone in self.bases:
+                yield Place(backbone), self.settings, [row for row in self.rows if row.backbone in (None, backbone)]
+            return
+        for part in self.paper.parts:
+            yield self.place_of(part), part.settings, self.rows_of(part)
+
+    def place_of(self, part: PaperPart) -> Place:
+        """Which of our base models stands in for that of a part: the same backbone, or the only one there is."""
+        backbone = part.backbone if part.backbone in self.bases or len(self.bases) > 1 else next(iter(self.bases))
+        return Place(backbone, part.split)
+
+    def rows_of(self, part: PaperPart) -> list[OurRow]:
+        """Our rows for a part: those of the file, and the baselines that it prints."""
+        named = [row for row in self.rows if row.backbone in (None, part.backbone)]
+        known = {row.name for row in named}
+        found = {row.name: row.method for row in part.rows if row.name not in known and row.method != "lcwof"}
+        if not self.baselines:
+            return named
+        return [OurRow(name, m, {"name": m}, tuned=self.tuned) for name, m in found.items()] + named
+
+    def data_of(self, place: Place, start: Recipe) -> Data:
+        return replace(start.data, name=self.data, options={"split": place.split} if place.split else {})
+
+    def entry(self, place: Place, setting: str, row: OurRow, start: Recipe, base: str, pseudo: str | None) -> Entry:
+        """The run of a row. start: device, data root and the like; base, pseudo: the files of its base models."""
+        way, shot = way_and_shot(setting)
+        data = replace(self.data_of(place, start), pseudo=self.pseudo)
+        tune = replace(start.tune, grid=row.grid)
+        recipe = replace(start, data=data, method=_nested(row.method), model=base, tune=tune)
+        recipe.method_config()
+        name = f"{row.run}-{setting}"
+        if self.protocol == "ifsl":
+            stream = replace(recipe.stream, streams=self.streams)
+            recipe = replace(recipe, stream=stream)
+            return Entry(name, recipe, row.tuned, "ifsl", row.outcome, pseudo)
+        how = replace(recipe.evaluate, way=way, shot=shot, episodes=row.episodes or self.episodes, curves=self.curves)
+        return Entry(name, replace(recipe, evaluate=how), row.tuned)
+
+
+def way_and_shot(setting: str) -> tuple[int, int]:
+    """
+    >>> way_and_shot("20w1s")
+    (20, 1)
+    """
+    found = re.fullmatch(r"(\d+)w(\d+)s", setting)
+    if not found:
+        raise LcwofError(f"{setting!r} is not a setting such as 5w1s.")
+    return int(found[1]), int(found[2])
+
+
+def _nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys as sections."""
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        merge(tree, key.split("."), value)
+    return tree
+
+
+def reproductions() -> dict[str, Reproduction]:
+    """All that the package knows how to run, by key."""
+    return {file.stem: read_reproduction(file) for file in sorted((FOLDER / "reproduce").glob("*.toml"))}
+
+
+def read_reproduction(file: Path) -> Reproduction:
+    """One file, the package's or a user's own."""
+    found = build(Reproduction, {**read_toml(file), "key": file.stem}, file.stem)
+    if (found.table is None) == (found.figure is None):
+        raise LcwofError(f"{file}: name a table or a figure of the paper, one of the two.")
+    if found.figure and found.figure not in {figure.key for figure in paper_figures()}:
+        raise LcwofError(f"{file}: the paper has no figure {found.figure!r}.")
+    for row in found.rows:
+        get_method(str(row.method.get("name")))
+    return found
+
+
+def base_recipe(base: BaseRecipe, backbone: str) -> Recipe:
+    """The recipe of phase 1."""
+    file = FOLDER / base.recipe if (FOLDER / base.recipe).exists() else Path(base.recipe)
+    settings = {f"phase1.{key}": value for key, value in base.set.items()}
+    return read_recipe([file], {**settings, "phase1.backbone": backbone}, [])
+
+
+class Compared(NamedTuple):
+    """One cell: ours beside the printed one."""
+
+    mean: float | None  # None: not run
+    interval: float | None
+    over: int  # episodes or streams
+    printed: float | None
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.mean is None or self.printed is None else self.mean - self.printed
+
+
+class ComparedRow(NamedTuple):
+    name: str
+    cells: list[Compared]
+
+
+class ComparedPart(NamedTuple):
+    place: Place
+    printed_backbone: str
+    columns: tuple[PaperColumn, ...]
+    rows: list[ComparedRow]
+
+
+Runs = dict[tuple[Place, str, str], Run | StreamRun]  # by place, setting and the name of the row's run
+
+
+def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
+    """The table, cell by cell: the rows that the paper prints in its order, then those that it does not."""
+    assert what.paper is not None
+    found = []
+    for part in what.paper.parts:
+        place, ours = what.place_of(part), {row.name: row for row in what.rows_of(part)}
+        rows = [
+            ComparedRow(row.name, _cells(part.columns, row.cells, place, ours.get(row.name), runs)) for row in part.rows
+        ]
+        printed = {row.name for row in part.rows}
+        rows += [
+            ComparedRow(name, _cells(part.columns, [None] * len(part.columns), place, row, runs))
+            for name, row in ours.items()
+            if name not in printed
+        ]
+        found.append(ComparedPart(place, part.backbone, part.columns, rows))
+    return found
+
+
+def _cells(
+    columns: Sequence[PaperColumn],
+    printed: Sequence[float | None],
+    place: Place,
+    row: OurRow | None,
+    runs: Runs,
+) -> list[Compared]:
+    cells = []
+    for column, theirs in zip(columns, printed, strict=True):
+        run = runs.get((place, column.setting, row.run)) if row else None
+        value = _value(run, column) if run else None
+        if value is None or run is None:
+            cells.append(Compared(None, None, 0, theirs))
+            continue
+        count = len(run.rows) if isinstance(run, Run) else len(run.streams)
+        cells.append(Compared(value[0], None if isnan(value[1]) else value[1], count, theirs))
+    return cells
+
+
+def _value(run: Run | StreamRun, column: PaperColumn) -> tuple[float, float] | None:
+    """Mean and interval of a run in a column; None where it does not have it (hm before there are novel classes)."""
+    if isinstance(run, Run):
+        return run.summary()[column.measure]
+    summary = run.summary()
+    session = column.session or len(summary)
+    return summary[session - 1].get(column.measure) if session <= len(summary) else None

@@ -1,0 +1,174 @@
+"""Tables of the paper with ours beside them: what is run, and what stands in which cell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lcwof.cli.main import app
+from lcwof.config import build
+from lcwof.engine import Recipe, Run, StreamRun
+from lcwof.errors import LcwofError
+from lcwof.evaluation import MEASURES
+from lcwof.report import paper_figures, paper_tables
+from lcwof.report.beside import beside_json, beside_markdown
+from lcwof.report.reproduction import (
+    Place,
+    base_recipe,
+    compared,
+    read_reproduction,
+    reproductions,
+    way_and_shot,
+)
+
+KNOWN = reproductions()
+DRAWINGS = {"framework", "measures"}
+LATER = {"overview"}  # its t-SNE needs what runs do not record
+
+
+def test_every_table_and_plot_of_the_paper_can_be_run() -> None:
+    named = {table.key for table in paper_tables()} | {figure.key for figure in paper_figures()}
+    assert set(KNOWN) == named - DRAWINGS - LATER
+
+
+@pytest.mark.parametrize("key", sorted(KNOWN))
+def test_what_is_run_is_complete_and_sound(key: str) -> None:
+    """Every printed row has a run, or is of a kind that cannot have one; settings and grids are the method's own."""
+    what = KNOWN[key]
+    for place, setting, row in what.wanted():
+        entry = what.entry(place, setting, row, Recipe(), "base.safetensors", "pseudo.safetensors")
+        entry.recipe.grid()
+        assert entry.recipe.phase1 == Recipe().phase1
+        assert base_recipe(what.base(place.backbone), place.backbone).phase1.backbone == place.backbone
+        if what.protocol == "gfsl":
+            how = entry.recipe.evaluate
+            assert (how.way, how.shot) == way_and_shot(setting)
+    if what.paper:
+        for part in what.paper.parts:
+            ours = {row.name for row in what.rows_of(part)}
+            assert {row.name for row in part.rows} <= ours, "a row of the paper has no run"
+
+
+def test_runs_of_the_same_name_are_the_same_in_every_table() -> None:
+    seen: dict[tuple[str, Place, str, str], object] = {}
+    for what in KNOWN.values():
+        for place, setting, row in what.wanted():
+            entry = what.entry(place, setting, row, Recipe(), "base", "pseudo")
+            key = (what.data, place, setting, row.run)
+            assert seen.setdefault(key, entry) == entry, f"{key} in {what.key}"
+
+
+def test_every_file_starts_with_its_command() -> None:
+    for key in KNOWN:
+        file = Path(read_reproduction.__code__.co_filename).parent.parent / "recipes" / "reproduce" / f"{key}.toml"
+        assert file.read_text().startswith(f"# lcwof reproduce {key} --root DATA\n")
+
+
+def episodes_run(hm: list[float]) -> Run:
+    about = {"recipe": {"method": {"name": "lcwof"}}, "model": {}, "hardware": "", "compute": ""}
+    return Run(Path("run"), about, [{"episode": i, **dict.fromkeys(MEASURES, x)} for i, x in enumerate(hm)])
+
+
+def test_cells_hold_ours_and_theirs() -> None:
+    what = KNOWN["batch-norm"]
+    parts = compared(what, {(Place("resnet12"), "5w1s", "bn-adapting"): episodes_run([50.0, 60.0])})
+    (part,) = parts
+    adapting, frozen = part.rows
+    assert adapting.name == "no" and [c.printed for c in adapting.cells] == [54.39, 59.13, 56.66]
+    cell = adapting.cells[2]
+    assert cell.mean == 55.0 and cell.over == 2 and cell.interval == pytest.approx(9.8)  # 1.96 * 7.07 / sqrt 2
+    assert cell.difference == pytest.approx(-1.66)
+    assert all(c.mean is None and c.difference is None for c in frozen.cells)
+    text = beside_markdown(what, parts, ["A note."])
+    assert "| no | 55.00 ± 9.80<br>54.39 (+0.61) |" in text and "| yes | –<br>53.28 |" in text and "- A note." in text
+    cells = beside_json(what, parts, [])["cells"]
+    assert cells[0] == {
+        "backbone": "resnet12",
+        "row": "no",
+        "setting": "5w1s",
+        "measure": "N/J",
+        "session": None,
+        "mean": 55.0,
+        "interval": 9.8,
+        "over": 2,
+        "printed": 54.39,
+        "difference": 0.61,
+    }
+
+
+def test_sessions_of_streams_stand_in_their_columns() -> None:
+    what = KNOWN["mini-ifsl"]
+
+    def row(stream: int, session: int) -> dict[str, object]:
+        hm = None if session == 1 else 40.0 + session + stream
+        return {"stream": stream, "session": session, **dict.fromkeys(MEASURES, 1.0), "hm": hm}
+
+    rows = [row(stream, session) for stream in (0, 1) for session in range(1, 10)]
+    run = StreamRun(Path("run"), {}, rows)
+    place = Place("resnet12")
+    first, *_ = compared(what, {(place, "5w5s", "lcwof"): run})
+    assert first.printed_backbone == "resnet18" and first.place == place, "the only base model stands in"
+    ours = {found.name: found.cells for found in first.rows}["LCwoF lim"]
+    assert [cell.mean for cell in ours] == [42.5, 43.5, 44.5, 45.5, 46.5, 47.5, 48.5, 49.5]
+    assert ours[0].printed == 41.24 and ours[0].over == 2
+
+
+def test_a_study_of_one_s_own_runs_and_goes_on(tmp_path: Path) -> None:
+    file, out = tmp_path / "own.toml", tmp_path / "out"
+    file.write_text("""
+table = "batch-norm"
+data = "strokes"
+episodes = 4
+minutes = 1
+[bases]
+mlp = { recipe = "video.toml", set = { epochs = 2 } }
+[[rows]]
+name = "yes"
+run = "lcwof"
+method = { name = "lcwof", "phase2.epochs" = 4, "phase3.epochs" = 2 }
+tuned = false
+[[rows]]
+name = "prototypes"
+run = "pn"
+method = { name = "pn" }
+tuned = false
+""")
+    runner = CliRunner()
+
+    def run(*more: str) -> str:
+        result = runner.invoke(app, ["reproduce", str(file), "-o", str(out), *more], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "own.md" in run()
+    cells = json.loads((out / "own.json").read_text())["cells"]
+    ran = {(c["row"], c["over"]) for c in cells if c["mean"] is not None}
+    assert ran == {("yes", 4), ("prototypes", 4)}
+    assert (out / "strokes" / "base-mlp.safetensors").exists() and "<table>" in (out / "own.html").read_text()
+    made = (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns
+    run()
+    run("--show")
+    assert (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns == made
+    assert "1.5 min" not in run("--list")
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    runner = CliRunner()
+    for words, why in (
+        (["reproduce", "mini"], "nothing to reproduce is named 'mini'"),
+        (["reproduce", "mini-gfsl", "--base", "x"], "write DATA/BACKBONE=FILE"),
+    ):
+        result = runner.invoke(app, words)
+        assert isinstance(result.exception, LcwofError) and why in str(result.exception)
+    file = tmp_path / "own.toml"
+    file.write_text('data = "digits"\nminutes = 1\nbases = {}\n')
+    with pytest.raises(LcwofError, match="name a table or a figure"):
+        read_reproduction(file)
+    with pytest.raises(LcwofError, match="is not a setting such as 5w1s"):
+        way_and_shot("5-way")
+    with pytest.raises(LcwofError, match="no base model for conv4"):
+        KNOWN["mini-ifsl"].base("conv4")
+    assert build(type(KNOWN["mini-ifsl"]), {"data": "x", "bases": {}, "minutes": 1}, "x").rows == ()
