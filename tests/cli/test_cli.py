@@ -166,7 +166,7 @@ def test_tuning_for_listed_sessions_does_not_replace_the_lists(tmp_path: Path, m
     lcwof("pretrain", *words, "-o", base)
     lcwof("pretrain", *words, "--pseudo", 4, "-o", pseudo)
     lcwof("tune-stream", "--data", "listed", "--pseudo", 4, "--model", pseudo, "--method", "pn", "-o", tuned)
-    assert "way" not in tuned.read_text() and "1 session of 4 classes" in tuned.read_text()
+    assert "\nway" not in tuned.read_text() and "1 session of 4 classes" in tuned.read_text()
     lcwof("stream", tuned, "--model", base, "--streams", 1, "-o", tmp_path / "run")
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["listed"] and about["ways"] == [4]

@@ -22,11 +22,14 @@ from lcwof.randomness import Randomness
 
 SHORT: dict[str, dict[str, Any]] = {
     "lcwof": {"phase2.epochs": 20, "phase3.epochs": 20, "weight_constraint": 10.0},
+    "aan": {"meta_steps": 40},
     "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 5},
     "icarl": {"descent.epochs": 5, "exemplars": 5},
     "idlvq": {"descent.epochs": 2, "base_steps": 20, "exemplars": 5},
     "joint": {"descent.epochs": 8},
+    "protogan": {"meta_steps": 30, "steps": 20, "novel_bias": 4.0},
+    "rgfsl": {"meta_steps": 60},
     "sdc": {"descent.epochs": 2},
     "topic": {"descent.epochs": 2, "gas_passes": 1},
     "ucir": {"descent.epochs": 5, "exemplars": 5},

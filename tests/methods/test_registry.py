@@ -18,11 +18,14 @@ from lcwof.randomness import Randomness
 
 SHORT: dict[str, dict[str, Any]] = {  # enough epochs to learn an easy task, few enough for a test
     "lcwof": {"phase2.epochs": 40, "phase3.epochs": 30, "weight_constraint": 10.0},
+    "aan": {"meta_steps": 40},
     "dfsl": {"meta_steps": 60},
     "ft": {"descent.epochs": 10},
     "icarl": {"descent.epochs": 10},
     "idlvq": {"descent.epochs": 5, "base_steps": 20},
     "joint": {"descent.epochs": 10},
+    "protogan": {"meta_steps": 30, "steps": 20, "novel_bias": 4.0},
+    "rgfsl": {"meta_steps": 60},
     "sdc": {"descent.epochs": 5},
     "topic": {"descent.epochs": 5, "gas_passes": 1},
     "ucir": {"descent.epochs": 10},
@@ -69,9 +72,9 @@ def test_logits_do_not_depend_on_the_number_of_learners(name: str, digits: Datas
     """To float tolerance, on a convolutional tail; few steps, so that rounding has no time to grow."""
     kind = get_method(name)
     config = kind.Config()
-    for key in SHORT.get(name, {}):
-        if key.endswith("epochs"):
-            config = replace_field(config, key, 3)
+    for key, value in SHORT.get(name, {}).items():
+        if key.endswith(("epochs", "steps")):
+            config = replace_field(config, key, value if key == "meta_steps" else 3)
     method = kind(config)
     base, fitted = prepare(method, digits_model, digits)
     source = EpisodeSource.of(digits, "novel", 2, 5)

@@ -1,6 +1,23 @@
 """One file per system, all behind one interface; importing this room registers them all."""
 
-from lcwof.methods import dfsl, ft, gfsv, icarl, idlvq, ilvq, iw, joint, lcwof, pn, sdc, topic, ucir
+from lcwof.methods import (
+    aan,
+    dfsl,
+    ft,
+    gfsv,
+    icarl,
+    idlvq,
+    ilvq,
+    iw,
+    joint,
+    lcwof,
+    pn,
+    protogan,
+    rgfsl,
+    sdc,
+    topic,
+    ucir,
+)
 from lcwof.methods.base import Base, Fitting, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
@@ -9,6 +26,7 @@ __all__ = [
     "Method",
     "State",
     "Task",
+    "aan",
     "dfsl",
     "ft",
     "get_method",
@@ -21,7 +39,9 @@ __all__ = [
     "lcwof",
     "method_names",
     "pn",
+    "protogan",
     "register_method",
+    "rgfsl",
     "sdc",
     "topic",
     "ucir",

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from lcwof.data.cache import cache_key
 from lcwof.learning import Inputs, Learners, Scoring
@@ -66,6 +67,12 @@ class FakeSource:
             torch.cat([a.repeat_interleave(queries, dim=1) for a in answers], dim=1),
         )
 
+    def of_every_class(self, step: int, each: int) -> Tensor:
+        """Random embeddings of every base class, class by class, (C_B * each, D)."""
+        draws = Randomness.of_episodes(self.seed, [step], self.embedded.device)["every class"]
+        classes = torch.arange(len(self.counts), device=self.embedded.device)
+        return self.embedded[self._images(draws, classes[None], each).flatten()]
+
     def _images(self, draws: Randomness, classes: Tensor, each: int) -> Tensor:
         """Random images of classes, (E, C) -> (E, C, each), different ones where a class has enough."""
         counts = self.counts[classes].unsqueeze(-1)
@@ -99,13 +106,19 @@ class BaseTail(nn.Module):
 
 
 def meta_train(
-    method: Method, base: Base, module: nn.Module, loss_of: Callable[[int], Tensor], steps: int, lr: float
+    method: Method,
+    base: Base,
+    module: nn.Module,
+    loss_of: Callable[[int], Tensor],
+    steps: int,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
 ) -> None:
-    """Train a module by Adam; the loss of a step depends on its number alone. Where the base has a place for it, the
-    outcome is kept there and found again, and an interrupted training goes on."""
+    """Train a module by Adam; the loss of a step depends on its number alone, and moves what it depends on. Where the
+    base has a place for it, the outcome is kept there and found again, and an interrupted training goes on."""
     identity = [method.name, asdict(method.config), base.model.about, float(base.model.head.double().sum())]
     file = base.store / f"{cache_key(identity)}.safetensors" if base.store else None
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr)
+    optimiser = torch.optim.Adam(module.parameters(), lr=lr, betas=betas)
     done = 0
     if file and file.exists():
         tensors, about = load_tensors(file, _KIND)
@@ -133,10 +146,23 @@ def meta_train(
     module.requires_grad_(False)
 
 
+def ruled_out(logits: Tensor, out: Tensor) -> Tensor:
+    """Logits (E, Q, C) in which the classes listed in `out` (E, n) cannot win."""
+    ruled = torch.zeros(logits.shape[0], logits.shape[2], dtype=torch.bool, device=logits.device)
+    return logits.masked_fill(ruled.scatter(1, out, True).unsqueeze(1), -torch.inf)
+
+
 def cosine_logits(embedded: Tensor, weights: Tensor, scale: Tensor, out: Tensor | None = None) -> Tensor:
     """scale * cos, (E, Q, D), (E, C, D) -> (E, Q, C); classes listed in `out` (E, n) are ruled out."""
     logits = scale * F.normalize(embedded, dim=-1) @ F.normalize(weights, dim=-1).mT
-    if out is None:
-        return logits
-    ruled = torch.zeros(logits.shape[0], logits.shape[2], dtype=torch.bool, device=logits.device)
-    return logits.masked_fill(ruled.scatter(1, out, True).unsqueeze(1), -torch.inf)
+    return logits if out is None else ruled_out(logits, out)
+
+
+def fresh_linear(inputs: int, outputs: int, purpose: str) -> nn.Linear:
+    """A layer with weights U(±1/sqrt(inputs)), the same on every machine for the same purpose, and no bias yet."""
+    layer = skip_init(nn.Linear, inputs, outputs)
+    drawn = Randomness.of_episodes(0, [0])["layer", purpose].uniform(outputs, inputs)[0]
+    with torch.no_grad():
+        layer.weight.copy_((2 * drawn - 1) / inputs**0.5)
+        layer.bias.zero_()
+    return layer

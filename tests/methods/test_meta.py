@@ -1,0 +1,130 @@
+"""The methods that are trained on made-up episodes, on cases worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lcwof.methods.aan import FastProblem, recurrent_back_propagation
+from lcwof.methods.protogan import GAN, ProtoGANConfig, class_balanced, gaussian, gradient_penalty
+from lcwof.methods.rgfsl import GraphConvolution, with_novel
+from lcwof.randomness import Randomness
+
+
+def problem(attractor: Tensor, gamma: Tensor, base_logits: Tensor) -> FastProblem:
+    """One learner, one novel class, one shot (1, 2)."""
+    inputs, labels = torch.tensor([[[1.0, 2.0]]]), torch.zeros(1, 1, dtype=torch.long)
+    return FastProblem(inputs, labels, base_logits, attractor, gamma)
+
+
+def test_fast_weights_without_rivals_are_their_attractors() -> None:
+    """Without base classes one class always wins: what is left is the quadratic, whose minimum is the attractor."""
+    attractor = torch.tensor([[[3.0, -1.0]]])
+    alone = problem(attractor, torch.tensor([0.5, 2.0]), torch.zeros(1, 1, 0))
+    # 2 gamma (w - a) at w = 0.
+    torch.testing.assert_close(alone.gradient(torch.zeros(1, 1, 2)), torch.tensor([[[-3.0, 4.0]]]))
+    torch.testing.assert_close(alone.solve(10), attractor)
+
+
+def test_fast_weights_balance_the_shots_and_the_attractor() -> None:
+    # One base class of logit 0: w = a + (1 - s(w . x)) x / 2 gamma. With x = (1, 2), gamma = (1/2, 2), a = (1, -1):
+    # w = (1 + r, -1 + r / 2), w . x = -1 + 2 r, so r = s(1 - 2 r), which is 1/2.
+    found = problem(torch.tensor([[[1.0, -1.0]]]), torch.tensor([0.5, 2.0]), torch.zeros(1, 1, 1)).solve(60)
+    torch.testing.assert_close(found, torch.tensor([[[1.5, -0.75]]]))
+
+
+def test_gradients_through_an_equilibrium_of_a_linear_step() -> None:
+    # w = w / 2 + 3 a, so w = 6 a. J = 1/2, so a gradient of 1 becomes 1 + 1/2 + 1/4 + ... = 2, and through one step 6.
+    a = torch.tensor(2.0, requires_grad=True)
+    exact = recurrent_back_propagation(lambda w: w / 2 + 3 * a, torch.tensor(12.0), steps=40, damping=0.0)
+    (gradient,) = torch.autograd.grad(exact, a)
+    assert float(exact.detach()) == 12.0 and float(gradient) == pytest.approx(6.0)
+    # Damped by 0.1: 1 + 0.4 + 0.16 after two steps, three times that through the step.
+    damped = recurrent_back_propagation(lambda w: w / 2 + 3 * a, torch.tensor(12.0), steps=2, damping=0.1)
+    (gradient,) = torch.autograd.grad(damped, a)
+    assert float(gradient) == pytest.approx(3 * 1.56)
+
+
+def test_gradients_through_the_fast_weights_are_the_implicit_ones() -> None:
+    """dw/da = H^-1 2 Gamma with H = s (1 - s) x x^T + 2 Gamma, where s = 1/2 in the case worked above."""
+    attractor = torch.tensor([[[1.0, -1.0]]], requires_grad=True)
+    gamma = torch.tensor([0.5, 2.0], requires_grad=True)
+    fast = problem(attractor, gamma, torch.zeros(1, 1, 1))
+    novel = recurrent_back_propagation(fast.step, fast.solve(100), steps=200, damping=0.0)
+    towards = torch.tensor([1.0, 3.0])
+    found = torch.autograd.grad(novel, (attractor, gamma), towards.view(1, 1, 2))
+    x, pull = torch.tensor([1.0, 2.0]), torch.diag(torch.tensor([1.0, 4.0]))
+    solved = torch.linalg.solve(torch.outer(x, x) / 4 + pull, towards)
+    torch.testing.assert_close(found[0].flatten(), pull @ solved)
+    # The gradient of the objective changes by 2 (w - a) with gamma: (1, 0.5).
+    torch.testing.assert_close(found[1], -solved * torch.tensor([1.0, 0.5]))
+
+
+def test_one_graph_convolution_over_three_classes() -> None:
+    base = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    graph = GraphConvolution(base, torch.tensor(10.0)).requires_grad_(False)
+    graph.gamma.fill_(1.0)
+    graph.own.copy_(torch.tensor([[1.0, 1.0], [2.0, 3.0]]))
+    graph.mix.zero_()
+    graph.mix[0, 1], graph.mix[1, 0] = torch.tensor([0.5, 0.25]), torch.tensor([4.0, 8.0])
+    nodes = with_novel(base, torch.tensor([[[5.0, 0.0]]]), torch.zeros(1, 1, dtype=torch.long), 1)
+    torch.testing.assert_close(nodes, torch.tensor([[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]]))
+    # Base classes take half of the novel class in the first dimension. The novel class has cosines 1 and 0 with them:
+    # it takes (e, 1) / (e + 1), weighted by 4 and 8, beside twice itself.
+    e = torch.tensor(1.0).exp()
+    novel = torch.stack([2 + 4 * e / (e + 1), 8 / (e + 1)])
+    torch.testing.assert_close(
+        graph(nodes)[0], torch.stack([torch.tensor([1.5, 0.0]), torch.tensor([0.5, 1.0]), novel])
+    )
+    # Without base class 0, which plays the novel one, all of it is of base class 1.
+    torch.testing.assert_close(graph(nodes, torch.tensor([[0]]))[0, 2], torch.tensor([2.0, 8.0]))
+
+
+def test_gradient_penalty_of_a_linear_critic() -> None:
+    class Linear(nn.Module):
+        def forward(self, embedded: Tensor, prototypes: Tensor) -> Tensor:
+            return embedded @ torch.tensor([3.0, 4.0]) + prototypes.sum(-1)
+
+    x, mixing = torch.randn(2, 5, 2), torch.full((2, 5, 1), 0.3)
+    assert float(gradient_penalty(Linear(), x, -x, x, mixing)) == pytest.approx((5 - 1) ** 2)
+
+
+def test_the_generator_finds_the_mean_of_a_class_beside_its_prototype() -> None:
+    """Embeddings lie around their prototype shifted by (1, -0.5): that shift is what there is to learn."""
+    config = ProtoGANConfig(hidden=32, noise=2, matching=10.0)  # a critic can then move the mean by 0.05
+    gan, shift = GAN(2, torch.tensor(1.0), config), torch.tensor([1.0, -0.5])
+    optimiser = torch.optim.Adam(gan.parameters(), lr=5e-3, betas=config.meta_betas)
+    for step in range(450):
+        draws = Randomness.of_episodes(1, [step])
+        prototypes = gaussian(draws["prototypes"], 8, 2)
+        real = prototypes.repeat_interleave(8, dim=1) + shift + 0.3 * gaussian(draws["real"], 64, 2)
+        optimiser.zero_grad()
+        gan.loss(step, real, prototypes, config).backward()
+        optimiser.step()
+    prototypes = gaussian(Randomness.of_episodes(2, [0]), 8, 2)
+    with torch.no_grad():
+        made = gan.generate(prototypes, 200, Randomness.of_episodes(3, [0]))
+    apart = made.view(8, 200, 2).mean(1) - prototypes[0]
+    torch.testing.assert_close(apart.mean(0), shift, atol=0.1, rtol=0)
+
+
+def test_players_of_the_gan_move_in_turn() -> None:
+    gan = GAN(2, torch.tensor(1.0), ProtoGANConfig(hidden=4, noise=2, critic_steps=2))
+    config = ProtoGANConfig(critic_steps=2)
+    moved = []
+    for step in range(3):
+        gan.zero_grad()
+        gan.loss(step, torch.randn(1, 6, 2), torch.randn(1, 3, 2), config).backward()
+        moved.append(
+            [player for player in ("generator", "critic") if getattr(gan, player).inward.weight.grad is not None]
+        )
+    assert moved == [["critic"], ["critic"], ["generator"]]
+
+
+def test_every_class_counts_the_same_in_the_joint_classifier() -> None:
+    # Cross-entropies log 2 (thrice, class 0) and log 4 (class 1, with logits 0 and log 3): the mean of log 2 and log 4.
+    logits = torch.zeros(1, 4, 2)
+    logits[0, 3, 0] = torch.tensor(3.0).log()
+    found = class_balanced(logits, torch.tensor([[0, 0, 0, 1]]))
+    torch.testing.assert_close(found, (torch.tensor([2.0]).log() + torch.tensor([4.0]).log()) / 2)
