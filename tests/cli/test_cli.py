@@ -174,7 +174,10 @@ def test_tuning_for_listed_sessions_does_not_replace_the_lists(tmp_path: Path, m
 
 def test_methods_and_data_are_listed() -> None:
     assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
-    assert "lcwof" in lcwof("methods")
+    listed = lcwof("methods")
+    assert all(name in listed for name in ("lcwof", "aan", "topic")) and "Snell" in listed
+    told = lcwof("methods", "pn")
+    assert "mean embedding of class c" in told and "novel_bias" in told and "meta_steps" in told
     assert "digits" in lcwof("data", "list")
     assert json.loads(lcwof("data", "list", "--json"))["digits"]["needs"] == "nothing"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from inspect import getdoc
 from math import isnan
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +29,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
+from lcwof.config import flat
 from lcwof.engine import (
     Run,
     StreamRun,
@@ -40,7 +43,7 @@ from lcwof.engine import (
 from lcwof.evaluation import Tuning
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
-from lcwof.methods import get_method, method_names
+from lcwof.methods import Method, get_method, method_names
 from lcwof.models.checkpoint import require_writable
 from lcwof.report import as_json, results_table, stream_table, streams_json, write_report
 
@@ -206,24 +209,45 @@ def evaluate(
         say(f"Run folder: {folder}. `lcwof report {folder}` makes a page of it.")
 
 
-def methods(json_: Json = False) -> None:
-    """List the methods and their settings.
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method, to read all about it.")] = None, json_: Json = False
+) -> None:
+    """List the methods, or tell all about one: what it computes, what it needs, its settings.
 
-    Example: lcwof methods
+    Examples:
+
+    lcwof methods
+
+    lcwof methods aan
     """
-    found = {name: get_method(name) for name in method_names()}
+    found = {n: get_method(n) for n in ([name] if name else method_names())}
     if json_:
         print(
             json.dumps({n: {"about": m.__doc__, "settings": dataclasses.asdict(m.Config())} for n, m in found.items()})
         )
         return
+    if name:
+        kind = found[name]
+        say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\nSettings, and what each is tried with on validation:")
+        tried = {**kind.grid, **({kind.stop[1]: "every epoch"} if kind.stop else {})}
+        table = Table("setting", "default", "tried")
+        for key, value in flat(dataclasses.asdict(kind.Config())).items():
+            table.add_row(key, str(value), str(tried.get(key, "")))
+        console.print(table)
+        return
     table = Table()
-    for heading in ("method", "what it does", "tuned on validation"):
+    for heading in ("method", "source", "tuned on validation"):
         table.add_column(heading, no_wrap=heading == "method")
-    for name, kind in found.items():
+    for each, kind in found.items():
         tuned = [*kind.grid, *([kind.stop[1]] if kind.stop else [])]
-        table.add_row(name, " ".join((kind.__doc__ or "").split()), ", ".join(tuned))
+        table.add_row(each, source_of(kind), ", ".join(tuned))
     console.print(table)
+    say("`lcwof methods NAME` tells what one computes, what it needs and its settings.")
+
+
+def source_of(kind: type[Method]) -> str:
+    """The first line of a method's file: the system and its authors."""
+    return " ".join((getdoc(sys.modules[kind.__module__]) or kind.__name__).split("\n\n")[0].split())
 
 
 def report(

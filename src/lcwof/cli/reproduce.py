@@ -114,7 +114,10 @@ def _list(known: dict[str, Reproduction], root: Path | None) -> None:
         there = "yes" if is_present(what.data, root) else "no"
         table.add_row(key, f"{number}: {about}", what.data, there, f"{what.minutes:g}")
     console.print(table)
-    say("Minutes on one H200, base models (10 minutes each) apart; tables that share runs take them once.")
+    say(
+        "Minutes on one H200, estimated, base models (10 minutes each) apart; tables that share runs take them once. "
+        "Data: give --root or LCWOF_DATA."
+    )
 
 
 def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str]) -> Runs:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lcwof.compute import Compute, Precision
-from lcwof.config import build, merge, parse_override, read_toml
+from lcwof.config import build, flat, merge, parse_override, read_toml
 from lcwof.data import load_dataset
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource, pseudo_sessions
@@ -106,7 +106,7 @@ class Recipe:
 
     def grid(self) -> dict[str, Any]:
         """What `tune` tries: lists of values by setting of the method."""
-        grid = _flat(self.tune.grid) or dict(self.kind().grid)
+        grid = flat(self.tune.grid) or dict(self.kind().grid)
         for key, values in grid.items():
             if not isinstance(values, (list, tuple)) or not values:
                 raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")
@@ -155,14 +155,6 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     recipe = build(Recipe, tree, "recipe")
     recipe.method_config()  # a wrong setting is found before any work starts
     return recipe
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _change_method(tree: dict[str, Any], name: str | None) -> None:
