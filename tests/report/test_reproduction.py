@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
+from lcwof.cli import reproduce as cli
 from lcwof.cli.main import app
-from lcwof.config import build
-from lcwof.engine import Recipe, Run, StreamRun
+from lcwof.config import build, flat
+from lcwof.engine import Recipe, Run, StreamRun, Study
+from lcwof.engine.recipe import Data, Tune
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES
+from lcwof.methods import get_method
+from lcwof.models import BaseModel
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_json, beside_markdown
 from lcwof.report.reproduction import (
+    OurRow,
     Place,
+    Reproduction,
     base_recipe,
     compared,
     read_reproduction,
@@ -172,3 +181,102 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(LcwofError, match="no base model for conv4"):
         KNOWN["mini-ifsl"].base("conv4")
     assert build(type(KNOWN["mini-ifsl"]), {"data": "x", "bases": {}, "minutes": 1}, "x").rows == ()
+
+
+def shrunk(what: Reproduction) -> Reproduction:
+    """The same with a handful of epochs and episodes."""
+    few = {"phase2.epochs": 2, "phase3.epochs": 1, "descent.epochs": 1, "meta_steps": 2, "base_steps": 2, "steps": 2}
+
+    def short(row: OurRow) -> OurRow:
+        config = get_method(row.method["name"]).Config
+        known = {key for key in flat(dataclasses.asdict(config())) if key in few}
+        method = {**{key: few[key] for key in known}, **row.method}
+        method |= {key: few[key] for key in known if method[key]}  # no epochs at all stay none
+        if "distillation.unlabelled" in method:
+            method["distillation.unlabelled"] = 20
+        return dataclasses.replace(row, method=method, episodes=None)
+
+    rows = {row.run: short(row) for _, _, row in what.wanted()}
+    rows |= {row.run + row.name: short(row) for row in what.rows}
+    return dataclasses.replace(what, rows=tuple(rows.values()), baselines=False, episodes=2, streams=1)
+
+
+ABLATIONS = sorted(key for key, what in KNOWN.items() if what.data == "mini-imagenet")
+
+
+@pytest.mark.parametrize("key", ABLATIONS)
+def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
+    key: str, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    strokes_model.save(tmp_path / "base.safetensors")
+    what = shrunk(KNOWN[key])
+    start = dataclasses.replace(Recipe(tune=Tune(episodes=2)), data=Data(options={"classes": 24, "base": 12, "val": 6}))
+    for place, setting, row in what.wanted():
+        if place.backbone != "resnet12":  # the same rows again
+            continue
+        entry = what.entry(place, setting, row, start, str(tmp_path / "base.safetensors"), None)
+        way = min(entry.recipe.evaluate.way, 6)
+        recipe = dataclasses.replace(
+            entry.recipe,
+            data=dataclasses.replace(start.data, name="strokes"),
+            evaluate=dataclasses.replace(entry.recipe.evaluate, way=way),
+        )
+        run = Study(tmp_path / str(place)).run_one(dataclasses.replace(entry, recipe=recipe))
+        assert isinstance(run, Run) and len(run.rows) == 2
+        assert bool(run.curves) == (what.curves > 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "files"), [("kinetics-gfsl", ["mini-kinetics"]), ("ucf-gfsl", ["ucf101-protogan", "ucf101-original"])]
+)
+def test_tables_of_videos_run_on_features_of_the_same_layout(
+    key: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(62).repeat(9)
+    parts = ["base"] * 6 + ["val"] * 6 + ["novel"] * 50
+    arrays = {
+        "features": random.normal(size=(62, 12))[labels] + random.normal(size=(len(labels), 12)) / 3,
+        "labels": labels,
+        "classes": np.array([f"c{i:02d}" for i in range(62)]),
+        "parts": np.array(parts),
+        "test": np.tile(np.arange(9) >= 6, 62),
+    }
+    for file in files:
+        np.savez(tmp_path / f"{file}.npz", **arrays)
+    what = shrunk(KNOWN[key])
+    monkeypatch.setattr(cli, "reproductions", lambda: {key: what})
+    out = tmp_path / "out"
+    words = ["reproduce", key, "--root", str(tmp_path), "-o", str(out), "--episodes", "2"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((out / f"{key}.json").read_text())["cells"]
+    printed = [cell for cell in cells if cell["printed"] is not None]
+    assert len(printed) > 10
+    assert all(cell["mean"] is not None and cell["over"] == 2 for cell in printed), "every printed cell has one of ours"
+
+
+def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    for i in range(14):
+        folder = tmp_path / "tiered-imagenet" / f"n{i:02d}"
+        folder.mkdir(parents=True)
+        for j in range(8):
+            Image.fromarray(random.integers(0, 256, (84, 84, 3), dtype=np.uint8)).save(folder / f"{j}.png")
+    lists = tmp_path / "splits" / "tiered-imagenet"
+    lists.mkdir(parents=True)
+    for part, which in (("train_a", range(4)), ("val", range(4, 9)), ("test", range(9, 14))):
+        (lists / f"{part}.csv").write_text("".join(f"n{i:02d},x\n" for i in which))
+    what = shrunk(KNOWN["tiered-gfsl"])
+    kept = tuple(row for row in what.rows if row.run in ("lcwof", "iw"))
+    tiny = {"conv4": {"recipe": "fast.toml", "set": {"epochs": 1, "batch": 8, "views": [], "small_part": 0.0}}}
+    small = dataclasses.replace(what, rows=kept, bases=tiny)
+    monkeypatch.setattr(cli, "reproductions", lambda: {"tiered-gfsl": small})
+    out = tmp_path / "out"
+    words = ["reproduce", "tiered-gfsl", "--root", str(tmp_path), "-o", str(out), "--episodes", "1"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((out / "tiered-gfsl.json").read_text())["cells"]
+    assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}

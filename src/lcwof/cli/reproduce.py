@@ -65,6 +65,10 @@ def reproduce(
         return
     wanted = list(known.values()) if keys == ["all"] else [_find(key, known) for key in keys]
     start = read_recipe([], {"data.root": root, "at_once": at_once, "device": device, "precision": precision}, [])
+    if episodes:
+        tune = start.tune
+        tune = dataclasses.replace(tune, episodes=min(episodes, tune.episodes), streams=min(episodes, tune.streams))
+        start = dataclasses.replace(start, tune=tune)
     given = dict(_given(text) for text in base or [])
     if keys == ["all"]:
         absent = [what.key for what in wanted if not is_present(what.data, Path(root) if root else None)]
