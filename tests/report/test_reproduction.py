@@ -22,10 +22,13 @@ from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_json, beside_markdown
+from lcwof.report.panels import panels_figure, panels_plotly
+from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     OurRow,
     Place,
     Reproduction,
+    Runs,
     base_recipe,
     compared,
     read_reproduction,
@@ -35,12 +38,11 @@ from lcwof.report.reproduction import (
 
 KNOWN = reproductions()
 DRAWINGS = {"framework", "measures"}
-LATER = {"overview"}  # its t-SNE needs what runs do not record
 
 
 def test_every_table_and_plot_of_the_paper_can_be_run() -> None:
     named = {table.key for table in paper_tables()} | {figure.key for figure in paper_figures()}
-    assert set(KNOWN) == named - DRAWINGS - LATER
+    assert set(KNOWN) == named - DRAWINGS
 
 
 @pytest.mark.parametrize("key", sorted(KNOWN))
@@ -210,6 +212,7 @@ def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
 ) -> None:
     strokes_model.save(tmp_path / "base.safetensors")
     what = shrunk(KNOWN[key])
+    runs: Runs = {}
     start = dataclasses.replace(Recipe(tune=Tune(episodes=2)), data=Data(options={"classes": 24, "base": 12, "val": 6}))
     for place, setting, row in what.wanted():
         if place.backbone != "resnet12":  # the same rows again
@@ -224,6 +227,12 @@ def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
         run = Study(tmp_path / str(place)).run_one(dataclasses.replace(entry, recipe=recipe))
         assert isinstance(run, Run) and len(run.rows) == 2
         assert bool(run.curves) == (what.curves > 0)
+        runs[place, setting, row.run] = run
+    if what.figure:
+        panels = plot_panels(what, runs)
+        assert [len(panel.lines) for panel in panels] == [4 if "lambda" in key else 5] * len(panels)
+        figure, page = panels_figure(panels, 2), panels_plotly(panels, 2)
+        assert len(figure.axes) == len(panels) and len(page.data) == sum(len(panel.lines) for panel in panels)
 
 
 @pytest.mark.parametrize(
@@ -280,3 +289,22 @@ def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
     assert result.exit_code == 0, result.output
     cells = json.loads((out / "tiered-gfsl.json").read_text())["cells"]
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}
+
+
+def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = dataclasses.replace(shrunk(KNOWN["overview"]), data="digits", settings=("2w1s",))
+    tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 3}}}
+    monkeypatch.setattr(cli, "reproductions", lambda: {"overview": dataclasses.replace(what, bases=tiny)})
+    words = ["reproduce", "overview", "-o", str(tmp_path), "--episodes", "2"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    phases = json.loads((tmp_path / "digits" / "overview.json").read_text())
+    assert [each["phase"] for each in phases] == ["phase 1", "phase 2", "phase 3"]
+    for each in phases:
+        assert len(each["x"]) == 6 * 5 + 2 * 15 and sum(each["novel"]) == 30
+        assert all(0 < sure <= 1 for sure in each["confidence"])
+    assert not any(r for r, novel in zip(phases[0]["right"], phases[0]["novel"], strict=True) if novel)
+    page = (tmp_path / "overview.html").read_text()
+    assert page.count("<script>/**") == 1 and "http://" not in page.split("</script>")[-1]
+    for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
+        assert (tmp_path / name).stat().st_size > 1000

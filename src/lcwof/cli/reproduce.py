@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from html import escape
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +15,18 @@ from lcwof.cli.console import Device, PrecisionName, console, errors, phase1_pro
 from lcwof.cli.experiments import AtOnce, Root
 from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Study, pick_device, read_recipe, read_run
+from lcwof.engine.overview import Points, overview
 from lcwof.errors import LcwofError
 from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_html, beside_json, beside_markdown
-from lcwof.report.page import html_page
+from lcwof.report.figures import as_svg, save_png
+from lcwof.report.page import html_page, plotly_body
+from lcwof.report.panels import panels_figure, panels_plotly
+from lcwof.report.paper_plots import plot_panels
+from lcwof.report.points import points_figure, points_plotly
 from lcwof.report.reproduction import (
     Place,
     Reproduction,
@@ -132,7 +138,12 @@ def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str]) ->
         pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
         folder = out / what.data / str(place)
         study = studies.setdefault(place, Study(folder, progress_bar, errors.print))
-        runs[place, setting, row.run] = study.run_one(what.entry(place, setting, row, start, file, pseudo))
+        entry = what.entry(place, setting, row, start, file, pseudo)
+        runs[place, setting, row.run] = study.run_one(entry)
+        points = _points_file(what, out)
+        if what.figure == "overview" and not points.exists():
+            found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
+            write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
     return runs
 
 
@@ -168,7 +179,7 @@ def _there(what: Reproduction, out: Path) -> Runs:
 def _write(what: Reproduction, runs: Runs, out: Path) -> None:
     notes = _notes(what, runs)
     if what.paper is None:
-        say(f"{what.about} The runs are in {out / what.data}; `lcwof report` draws their curves.")
+        _draw(what, runs, out, notes)
         return
     parts = compared(what, runs)
     file = out / f"{what.key}.md"
@@ -177,6 +188,29 @@ def _write(what: Reproduction, runs: Runs, out: Path) -> None:
     write_aside(out / f"{what.key}.html", page.encode())
     write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
     say(f"{what.about}\nWritten: {file}, and .html and .json beside it.")
+
+
+def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
+    """A figure: to look at in a page, and as SVG and PNG; what is drawn as JSON."""
+    panels = plot_panels(what, runs)
+    drawn = {"": (panels_figure(panels, 2), panels_plotly(panels, 2))}
+    kept: dict[str, object] = {"key": what.key, "panels": [dataclasses.asdict(panel) for panel in panels]}
+    file = _points_file(what, out)
+    if what.figure == "overview" and file.exists():
+        phases = [Points(**each) for each in json.loads(file.read_text())]
+        drawn["-points"] = (points_figure(phases), points_plotly(phases))
+    for name, (figure, _) in drawn.items():
+        write_aside(out / f"{what.key}{name}.svg", as_svg(figure, what.key + name, what.about).encode())
+        save_png(figure, out / f"{what.key}{name}.png")
+    body = f"<h2>{escape(what.about)}</h2>" + plotly_body([figure for _, figure in drawn.values()])
+    body += "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+    write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body).encode())
+    write_aside(out / f"{what.key}.json", (json.dumps({**kept, "notes": notes}, indent=1) + "\n").encode())
+    say(f"{what.about}\nWritten: {out / what.key}.html, and .svg, .png and .json beside it.")
+
+
+def _points_file(what: Reproduction, out: Path) -> Path:
+    return out / what.data / "overview.json"
 
 
 def _notes(what: Reproduction, runs: Runs) -> list[str]:

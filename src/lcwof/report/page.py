@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from lcwof import __version__
 from lcwof.report.style import CSS
@@ -17,3 +19,15 @@ def html_page(title: str, body: str) -> str:
         f"<body><main>{body}<footer>Made by lcwof {escape(__version__)} from run folders alone.</footer></main>"
         "</body></html>\n"
     )
+
+
+def plotly_body(figures: Sequence[Any]) -> str:
+    """Interactive figures one below the other, with the one copy of plotly that they share."""
+    from plotly.io import to_html
+    from plotly.offline import get_plotlyjs
+
+    shown = [
+        to_html(figure, include_plotlyjs=False, full_html=False, config={"responsive": True, "displaylogo": False})
+        for figure in figures
+    ]
+    return f"<script>{get_plotlyjs()}</script>" + "".join(f'<div class="card">{each}</div>' for each in shown)

@@ -1,0 +1,81 @@
+"""Test samples in the plane after each phase: coloured by class, base classes pale, larger where answers are sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from lcwof.engine.overview import Points
+from lcwof.report.figures import SIZE
+
+_SMALL, _LARGE = 3.0, 11.0  # pixels across, of answers with confidence 0 and 1
+
+
+def colour(label: int, novel: bool, base: int) -> str:
+    """Novel classes in strong colours, base classes in pale ones around the circle of hues."""
+    if novel:
+        red, green, blue, _ = colormaps["tab10"]((label - base) % 10)
+    else:
+        red, green, blue = (0.55 + 0.45 * c for c in colormaps["hsv"](label / max(1, base))[:3])
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+
+
+def _colours(points: Points) -> list[str]:
+    base = sum(1 for _ in {c for c, novel in zip(points.classes, points.novel, strict=True) if not novel})
+    return [colour(c, novel, base) for c, novel in zip(points.classes, points.novel, strict=True)]
+
+
+def _sizes(points: Points) -> list[float]:
+    return [_SMALL + (_LARGE - _SMALL) * confidence for confidence in points.confidence]
+
+
+def points_figure(phases: Sequence[Points]) -> Figure:
+    """For print: a panel a phase. Crosses are wrong answers."""
+    figure = Figure(figsize=(4.2 * len(phases), 4.4))
+    for at, points in enumerate(phases):
+        ax = figure.add_axes((at / len(phases) + 0.01, 0.02, 1 / len(phases) - 0.02, 0.88))
+        ax.set_axis_off()
+        ax.set_title(_title(points), loc="left", fontsize=SIZE)
+        for right, marker in ((True, "o"), (False, "x")):
+            chosen = [i for i, r in enumerate(points.right) if r == right]
+            ax.scatter(
+                [points.x[i] for i in chosen],
+                [points.y[i] for i in chosen],
+                s=[_sizes(points)[i] ** 2 * 0.6 for i in chosen],
+                c=[_colours(points)[i] for i in chosen],
+                marker=marker,
+                linewidths=0 if right else 0.8,
+            )
+    return figure
+
+
+def points_plotly(phases: Sequence[Points]) -> Any:
+    """For the page: the same, with class, answer and confidence under the pointer."""
+    from plotly.graph_objects import Scatter
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, len(phases), subplot_titles=[_title(p) for p in phases], horizontal_spacing=0.02)
+    for at, points in enumerate(phases, start=1):
+        symbols = ["circle" if right else "x-thin-open" for right in points.right]
+        told = [
+            f"{'novel' if novel else 'base'} class {c}, {'right' if right else 'wrong'}, confidence {sure:.2f}"
+            for c, novel, right, sure in zip(points.classes, points.novel, points.right, points.confidence, strict=True)
+        ]
+        marker = {"color": _colours(points), "size": _sizes(points), "symbol": symbols}
+        trace = Scatter(x=points.x, y=points.y, mode="markers", marker=marker, text=told, hoverinfo="text")
+        figure.add_trace(trace, row=1, col=at)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    figure.update_layout(height=420, showlegend=False, template="simple_white")
+    return figure
+
+
+def _title(points: Points) -> str:
+    parts = []
+    for name, wanted in (("base", False), ("novel", True)):
+        right = [r for r, novel in zip(points.right, points.novel, strict=True) if novel == wanted]
+        parts.append(f"{name} {100 * sum(right) / max(1, len(right)):.0f}% right")
+    return f"after {points.phase}: {', '.join(parts)}"
