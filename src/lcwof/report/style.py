@@ -43,6 +43,8 @@ caption b { color: var(--ink); font-weight: 620; font-size: 16px; margin-right: 
 th, td { padding: 9px 12px; text-align: right; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { font-size: 13px; font-weight: 500; color: var(--soft); }
+thead th[colspan] { text-align: center; border-bottom: 0; padding-bottom: 0; }
+thead tr:has(th[colspan]) th { border-bottom: 0; }
 th:first-child { text-align: left; padding-left: 22px; position: sticky; left: 0; background: var(--card); }
 th:last-child, td:last-child { padding-right: 22px; }
 tbody th { font-weight: 500; }
@@ -61,7 +63,9 @@ figure {
   margin: 0; background: #ffffff; color: #1c1c1e; border: 1px solid var(--line); border-radius: 10px;
   padding: 16px 16px 12px;
 }
-figure svg { display: block; width: 100%; height: auto; }
+figure > svg { display: block; width: 100%; height: auto; }
+.plot { width: 100%; }
+.figures > * { min-width: 0; margin-bottom: 0; }
 figure h3 { color: #1c1c1e; }
 figcaption { font-size: 14px; color: #62676d; margin: 0 0 10px; }
 .key { margin: 0 0 14px; font-size: 14px; color: var(--soft); max-width: none; }
