@@ -296,9 +296,7 @@ def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun],
         parts = [markdown_table(episodes)] if episodes else []
         text = "\n".join([*parts, *(streams_markdown(run) for run in streams)])
     elif not episodes:
-        raise LcwofError(
-            f"--format {format_}: no runs of `lcwof evaluate` are here; streams have html and markdown."
-        )
+        raise LcwofError(f"--format {format_}: no runs of `lcwof evaluate` are here; streams have html and markdown.")
     else:
         text = latex_table(episodes) if format_ is Format.latex else csv_table(episodes)
         if streams:

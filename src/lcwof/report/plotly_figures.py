@@ -108,7 +108,7 @@ def _reliability_line(part: Reliability, name: str, colour: str) -> Spec:
     bins = [b for b in range(len(part.count)) if part.count[b]]
     share = [float(part.count[b] / part.count.sum()) for b in bins]
     x, y = ([round(float(values[b]), 2) for b in bins] for values in (part.confidence, part.right))
-    told = [f"{int(part.count[b])} answers, {100 * s:.1f}%" for b, s in zip(bins, share, strict=True)]
+    told = [f"{int(part.count[b])} of {int(part.count.sum())} answers" for b in bins]
     marker = {"color": colour, "opacity": 0.85, "size": [5 + 22 * s**0.5 for s in share]}
     shown = {"text": told, "hovertemplate": "confidence %{x:.1f}, right %{y:.1f}<br>%{text}", "cliponaxis": False}
     return {"x": x, "y": y, **shown, "name": name, "mode": "lines+markers", "marker": marker, "line": {"color": colour}}
