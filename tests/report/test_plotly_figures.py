@@ -50,6 +50,14 @@ def test_each_run_is_a_point_with_its_intervals_and_lcwof_is_black() -> None:
     assert len({trace["marker"]["color"] for trace in traces.values()}) == 3
 
 
+def test_many_runs_have_a_legend_of_two_columns_and_the_room_for_it() -> None:
+    group = [make_run(f"method-{i:012d}", [50.0 + i, 52.0]) for i in range(5)]
+    few, many = balance_figure(group[:4]), balance_figure(group)
+    assert many["layout"]["height"] == few["layout"]["height"] + 2 * 20
+    assert many["layout"]["legend"]["entrywidth"] == 0.5 and "entrywidth" not in few["layout"]["legend"]
+    assert next(iter(named(many))) == "method-00000000…"
+
+
 def test_the_trade_off_ends_in_a_large_mark() -> None:
     group = [lcwof_with_curves(), make_run("pn", [40.0])]
     traces = named(tradeoff_figure(group, [tradeoff(run) for run in group]))

@@ -250,6 +250,9 @@ def test_the_page_shows_the_numbers_and_the_difference_to_lcwof(tmp_path: Path) 
     assert '<td class="clear">−2.00<i>± 0.00</i></td>' in page
     assert '<td class="close">–</td>' in page
     assert page.index('<tr class="first"><th scope="row">lcwof') < page.index('<tr><th scope="row">iw')
+    runs = [make_run("lcwof", [50.0, 60.0]), make_run("ft", [48.0, 61.0])]
+    page = write_report(runs, tmp_path / "r.html", "demo").read_text()
+    assert '<td class="close">−0.50<i>± 2.94</i><small>may be chance</small></td>' in page
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -20,19 +20,23 @@ _Group = Sequence[tuple[str, RecordedAnswers]]  # runs of one setting by name
 def answers_sections(groups: dict[Setting, list[Run]]) -> str:
     """Everything about the answers of all runs; a sentence about those without."""
     recorded = {setting: _recorded(group) for setting, group in groups.items()}
-    missing = [
-        f"{label(run, group)} ({setting})" for setting, group in groups.items() for run in group if run.answers is None
-    ]
-    note = f'<p class="soft">{escape(_missing(missing))}</p>' if missing else ""
     present = {setting: group for setting, group in recorded.items() if group}
+    note = _missing(groups)
     if not present:
         return f"<h2>Who is taken for whom</h2>{note}"
     return _confusions(present) + note + _classes(present) + _calibrations(present)
 
 
-def _missing(runs: Sequence[str]) -> str:
-    which = ", ".join(runs)
-    return f"Not here, because no answers were recorded (by an earlier version, or evaluate.answers = false): {which}."
+def _missing(groups: Mapping[Setting, Sequence[Run]]) -> str:
+    """A sentence about the runs without answers; nothing where there are none."""
+    found = []
+    for setting, group in groups.items():
+        if names := [label(run, group) for run in group if run.answers is None]:
+            found.append(f"{', '.join(names)} ({setting})")
+    if not found:
+        return ""
+    why = "Not here, because no answers were recorded (by an earlier version, or evaluate.answers = false):"
+    return f'<p class="soft">{escape(why)} {escape("; ".join(found))}.</p>'
 
 
 def _recorded(group: Sequence[Run]) -> list[tuple[str, RecordedAnswers]]:
@@ -98,7 +102,7 @@ def _mistakes(name: str, answers: RecordedAnswers) -> str:
         row(named(m.true), [f"<td>{escape(named(m.answered))}</td><td>{m.share:.1f}</td><td>{m.times}</td>"])
         for m in (*found.novel, *found.base)
     ]
-    return table(f"<b>{escape(name)}</b> mistaken most", heads(["sample of", "taken for", "%", "times"]), rows)
+    return table(f"<b>{escape(name)}</b> mistaken most", heads(["sample of", "taken for", "%", "times"]), rows, "wrap")
 
 
 def _calibrations(groups: Mapping[Setting, _Group]) -> str:

@@ -126,7 +126,9 @@ def _to_lcwof(run: Run, group: Sequence[Run]) -> str:
     paired = to_lcwof(run, group)
     number, mark, rest = difference(run, group).partition(" ±")
     kind = "clear" if paired is not None and paired.clear else "close"
-    return f'<td class="{kind}">{escape(number)}{f"<i>±{rest}</i>" if mark else ""}</td>'
+    interval, _, chance = rest.partition(", ")
+    shown = f"<i>±{interval}</i>{f'<small>{chance}</small>' if chance else ''}" if mark else ""
+    return f'<td class="{kind}">{escape(number)}{shown}</td>'
 
 
 def _curves(runs: Sequence[Run]) -> str:

@@ -63,10 +63,12 @@ def figures(parts: Sequence[str]) -> str:
     return f'<div class="figures">{"".join(parts)}</div>'
 
 
-def table(caption: str, head: str, rows: Sequence[str]) -> str:
-    """A table that scrolls sideways where it is wider than the page; `caption`, `head` and `rows` are HTML."""
+def table(caption: str, head: str, rows: Sequence[str], kind: str = "") -> str:
+    """A table that scrolls sideways where it is wider than the page; `caption`, `head` and `rows` are HTML. kind:
+    "wrap" where names are long and may be broken into lines."""
     inner = f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
-    return f'<div class="card scroll">{inner}</div>'
+    classes = f"card scroll {kind}".strip()
+    return f'<div class="{classes}">{inner}</div>'
 
 
 def row(name: str, cells: Sequence[str], kind: str = "") -> str:

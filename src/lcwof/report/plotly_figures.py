@@ -39,7 +39,7 @@ _OTHERS = (
 )
 _MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "x", "star")
 _NAMED = 30  # classes that bars have names beside; more have theirs on pointing at them
-_LONG = 16  # letters of a class name beside a bar
+_LONG = 16  # letters of a name beside a bar or in a legend
 
 
 def curves_figure(curves: Curves) -> Spec:
@@ -76,8 +76,8 @@ def balance_figure(group: Sequence[Run]) -> Spec:
         bars = {f"error_{axis}": _error(interval, look["color"]) for axis, (_, interval) in (("x", x), ("y", y))}
         told = f"B/J {x[0]:.2f}<br>N/J {y[0]:.2f}<br>hm {run.summary()['hm'][0]:.2f}"
         point = {"x": [x[0]], "y": [y[0]], "mode": "markers", "marker": {**look, "size": 10}}
-        data.append({**point, **bars, "name": _text(label(run, group)), "hovertemplate": told})
-    return {"data": data, "layout": _layout(_joint_axes(low, high), annotations=notes)}
+        data.append({**point, **bars, "name": _text(_short(label(run, group))), "hovertemplate": told})
+    return {"data": data, "layout": _roomy(_layout(_joint_axes(low, high), annotations=notes), len(group))}
 
 
 def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> Spec:
@@ -90,8 +90,9 @@ def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> S
             line = {"mode": "lines+markers", "line": {"color": look["color"], "width": 1.5}}
             shown = {"text": told, "hovertemplate": "%{text}<br>B/J %{x:.1f}<br>N/J %{y:.1f}"}
             points = {"x": path.base, "y": path.novel, "marker": {**look, "size": sizes}}
-            data.append({**points, **line, **shown, "name": _text(label(run, group))})
-    return {"data": data, "layout": _layout(_joint_axes(0, 100), annotations=notes)}
+            data.append({**points, **line, **shown, "name": _text(_short(label(run, group)))})
+    followed = sum(path is not None for path in found)
+    return {"data": data, "layout": _roomy(_layout(_joint_axes(0, 100), annotations=notes), followed)}
 
 
 def reliability_figure(found: Calibration) -> Spec:
@@ -132,7 +133,7 @@ def classes_figure(base: Sequence[ClassAccuracy], novel: Sequence[ClassAccuracy]
         axes = {"xaxis": _axis("right among all classes, %", [0, 100]), "yaxis": by_class}
         return {"data": data, "layout": _layout(axes, height=max(360, 120 + 22 * len(names)), bargap=0.25)}
     axes = {"xaxis": {**by_class, "showticklabels": False}, "yaxis": _axis("right among all classes, %", [0, 100])}
-    return {"data": data, "layout": _layout(axes, height=320, bargap=0.1)}
+    return {"data": data, "layout": _layout(axes, height=360, bargap=0.1)}
 
 
 def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
@@ -196,6 +197,14 @@ def _layout(axes: Spec, height: int = 390, legend_y: float = 1.02, top: int = 50
         **axes,
         **more,
     }
+
+
+def _roomy(layout: Spec, runs: int) -> Spec:
+    """The layout with a legend of two columns, and higher by its rows, where the runs do not fit one."""
+    if runs <= 4:
+        return layout
+    legend = {**layout["legend"], "entrywidth": 0.5, "entrywidthmode": "fraction", "font": {"color": HM, "size": 12}}
+    return {**layout, "legend": legend, "height": layout["height"] + 20 * ((runs - 1) // 2)}
 
 
 def _note(text: str, x: float, y: float, **more: Any) -> Spec:

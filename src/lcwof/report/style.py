@@ -51,6 +51,9 @@ tbody th { font-weight: 500; }
 tr.first th, tr.first .hm b { font-weight: 700; }
 td b { font-weight: 400; }
 td i { font-style: normal; font-size: 12.5px; color: var(--soft); margin-left: 5px; }
+td small { display: block; font-size: 12px; line-height: 1.2; }
+.wrap th, .wrap td { white-space: normal; overflow-wrap: anywhere; }
+.wrap thead th, .wrap td:nth-child(n + 3) { white-space: nowrap; overflow-wrap: normal; }
 td.hm { min-width: 132px; position: relative; }
 td.close { color: var(--soft); }
 .bar { position: absolute; left: 12px; right: 12px; bottom: 4px; height: 3px; background: var(--line); }
