@@ -15,6 +15,7 @@ from lcwof.cli.bench import bench
 from lcwof.cli.compare import compare, compare_stream
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
+from lcwof.cli.report import report
 from lcwof.errors import LcwofError
 
 app = typer.Typer(
@@ -52,7 +53,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         streams.stream,
         compare_stream,
         experiments.methods,
-        experiments.report,
+        report,
         bench,
     ],
 }
