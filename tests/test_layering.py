@@ -1,6 +1,8 @@
 """Imports go one way only: a room uses the rooms named before it, never those after."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import lcwof
@@ -32,7 +34,7 @@ def test_no_room_imports_from_a_later_one() -> None:
 
 def test_the_core_needs_no_optional_library() -> None:
     allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "joblib", "rich", "lcwof"}
-    standard = __import__("sys").stdlib_module_names
+    standard = sys.stdlib_module_names
     root = Path(lcwof.__file__).parent
     for room in ORDER[:6]:
         for file in (root / room).glob("*.py"):
@@ -42,3 +44,10 @@ def test_the_core_needs_no_optional_library() -> None:
                 for name in names:
                     top = name.split(".")[0]
                     assert top in allowed or top in standard, f"{file.name} imports {name}"
+
+
+def test_only_a_page_needs_plotly() -> None:
+    """Every command starts without it: what imports it does so when it draws."""
+    script = "import sys; sys.modules['plotly'] = None; import lcwof.cli.main"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -65,7 +65,15 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     lcwof("evaluate", *common, "--method", "pn", "--episodes", 4, "-o", other)
     page = tmp_path / "page.html"
     assert f"Report: {page}\n" in lcwof("report", tmp_path, "-o", page)
-    assert "<svg" in page.read_text()
+    assert page.read_text().count('class="plot"') >= 1 + 1 + 2 * 2  # and the trade-off, unless no epoch was chosen
+    table = lcwof("report", tmp_path, "--format", "csv").splitlines()
+    assert table[0].startswith("data,way,shot,method,run,episodes,N/N,N/N interval") and len(table) == 1 + 2
+    tex = tmp_path / "table.tex"
+    assert lcwof("report", tmp_path, "--format", "latex", "-o", tex) == f"Table: {tex}\n"
+    assert r"\toprule" in tex.read_text()
+    assert lcwof("report", tmp_path, "--format", "markdown").startswith("| data | setting | method |")
+    result = runner.invoke(app, ["report", str(run), "--format", "csv", "--json"])
+    assert isinstance(result.exception, LcwofError) and "choose one" in str(result.exception)
 
 
 def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_path: Path) -> None:
@@ -88,10 +96,14 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     said = lcwof(*words, "--methods", "lcwof,pn", *short)
     assert "hm less lcwof's" in said and (tmp_path / "c" / "report.html").exists()
     assert "2 validation episodes" in (tmp_path / "c" / "pn.toml").read_text()
-    made = (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns
+    about = tmp_path / "c" / "pn" / "run.json"
+    before = json.loads(about.read_text())
+    del before["recipe"]["evaluate"]["answers"]  # as runs before there were answers
+    about.write_text(json.dumps(before))
+    made = about.stat().st_mtime_ns
     rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", *short, "--json"))
     assert {row["method"] for row in rows} == {"lcwof", "pn", "gfsv"}
-    assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == made, "what is there is not done again"
+    assert about.stat().st_mtime_ns == made, "what is there is not done again"
     for wrong in (["--shot", 2], ["--methods", "lcwof", "--no-tune"]):  # the latter would stand among tuned ones
         result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", *wrong]])
         assert isinstance(result.exception, LcwofError) and "other settings (" in str(result.exception)
@@ -117,6 +129,9 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     assert len(said["sessions"]) == 5 and said["streams"] == 2 and said["sessions"][1]["hm"]["mean"] > 30
     assert "base-biased: J/J" in json.loads((run / "run.json").read_text())["recipe"]["tuning"]["why"]
     lcwof("report", run, "-o", tmp_path / "page.html")
+    assert lcwof("report", run, "--format", "markdown").startswith("| session | classes |")
+    result = runner.invoke(app, ["report", str(run), "--format", "latex"])
+    assert isinstance(result.exception, LcwofError) and "streams have html and markdown" in str(result.exception)
     for words, why in (
         (["tune-stream", "--data", "digits", "--model", base], "no pseudo-sessions: give --pseudo N"),
         (["tune-stream", "--data", "digits", "--pseudo", 2, "--model", base, *few], "trained on 6 other base classes"),
@@ -302,4 +317,4 @@ def test_demo_end_to_end_with_few_episodes(tmp_path: Path, monkeypatch: pytest.M
     assert f"{tmp_path / 'out' / 'report.html'}\n" in said
     assert len(list((tmp_path / "out").glob("*w*s"))) == 8
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("phase 2") >= 2 and page.count("<svg") > 8
+    assert page.count("phase 2") >= 2 and page.count('class="plot"') > 8 + 8

@@ -45,7 +45,12 @@ SHORT = {"method.phase2.epochs": 4, "method.phase3.epochs": 4}
 def test_a_run_folder_tells_the_whole_story(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
     tuned = dataclasses.replace(recipe("lcwof", curves=2, **SHORT), tuning={"why": "because"})
     run = evaluate_run(tuned, strokes_model, strokes, tmp_path / "r")
-    assert sorted(p.name for p in run.path.iterdir()) == ["curves.jsonl", "rows.jsonl", "run.json"]
+    assert sorted(p.name for p in run.path.iterdir()) == [
+        "answers.safetensors",
+        "curves.jsonl",
+        "rows.jsonl",
+        "run.json",
+    ]
     assert [row["episode"] for row in run.rows] == list(range(9))
     assert run.about["data"] == "strokes/base-12"
     assert run.about["recipe"]["method"]["phase2"]["lr_head"] == 1e-2, "defaults are written out"

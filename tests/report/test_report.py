@@ -2,85 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
+from plotly.offline import get_plotlyjs
 from rich.console import Console
+from runs_by_hand import four_answers_twice, lcwof_with_curves, make_curves, make_run
 
-from lcwof.engine.run import Run
 from lcwof.errors import LcwofError
-from lcwof.evaluation import MEASURES
 from lcwof.report import (
     as_json,
     label,
     learning_curves,
-    learning_curves_png,
-    learning_curves_svg,
     markdown_table,
     paired_difference,
     results_table,
     what_happened,
     write_report,
 )
-from lcwof.report.curves import learning_curves_figure
 from lcwof.report.figures import spread
-
-
-def measures(nj: float, bj: float, nn: float = 80.0, bb: float = 90.0) -> dict[str, float]:
-    values = (nn, bb, nj, bj, (nj + bj) / 2, 2 * nj * bj / (nj + bj) if nj + bj else 0.0, (nj + bj) / 2)
-    return dict(zip(MEASURES, values, strict=True))
-
-
-def make_run(method: str, nj: list[float], shot: int = 1, data: str = "digits", **more: Any) -> Run:
-    """A run with B/J = N/J, so that hm = N/J, episode by episode."""
-    seed, curves, settings = more.pop("seed", 0), more.pop("curves", []), more.pop("settings", {})
-    evaluate = {"way": 5, "shot": shot, "episodes": len(nj), "queries": 15, "seed": seed, "curves": 0}
-    about = {
-        "recipe": {
-            "data": {"name": data, "options": {}},
-            "method": {"name": method, **settings},
-            "evaluate": evaluate,
-            "tuning": more.pop("tuning", {}),
-        },
-        "data": data,
-        "classes": {"base": 5, "val": 0, "novel": 5},
-        "queries": {"novel": 15, "base": 15},
-        "model": {"data": data},
-        "versions": {"lcwof": "0.1.0"},
-        "hardware": "cpu",
-        "seconds": 12.0,
-    }
-    rows = [{"episode": i, **measures(value, value)} for i, value in enumerate(nj)]
-    return Run(Path(f"runs/{method}-{data}-{shot}"), {**about, **more}, rows, curves)
-
-
-def make_curves(moments: list[tuple[str, int, float, float, float]], episodes: int = 2) -> list[dict[str, Any]]:
-    """Curves from (phase, epoch, N/J, B/J, B/B); episode i lies i percentage points higher in N/J."""
-    curves = []
-    for i in range(episodes):
-        points = [measures(nj + i, bj, bb=bb) for _, _, nj, bj, bb in moments]
-        curve: dict[str, Any] = {"episode": i, "phase": [m[0] for m in moments], "epoch": [m[1] for m in moments]}
-        curves.append({**curve, **{name: [p[name] for p in points] for name in MEASURES}})
-    return curves
-
-
-THREE_PHASES = [
-    ("phase 2", 0, 0.0, 90.0, 90.0),
-    ("phase 2", 5, 50.0, 50.0, 90.0),
-    ("phase 2", 10, 79.0, 20.0, 89.5),
-    ("phase 3", 0, 79.0, 20.0, 89.5),
-    ("phase 3", 4, 70.0, 68.0, 89.5),
-]
-
-
-def lcwof_with_curves(**more: Any) -> Run:
-    settings = {"phase2": {"epochs": 10}, "phase3": {"epochs": 4}}
-    return make_run("lcwof", [69.0, 70.0], curves=make_curves(THREE_PHASES), settings=settings, **more)
 
 
 def body_rows(markdown: str) -> list[list[str]]:
@@ -141,6 +86,19 @@ def test_the_difference_is_paired_by_episode() -> None:
     assert paired.clear
 
 
+def test_tables_say_how_far_from_lcwof_and_whether_that_may_be_chance() -> None:
+    runs = [make_run("iw", [52.0, 62.0]), make_run("lcwof", [50.0, 60.0]), make_run("ft", [48.0, 61.0])]
+    assert [row[-1] for row in body_rows(markdown_table(runs))] == ["+2.00 ± 0.00", "–", "−0.50 ± 2.94, may be chance"]
+    assert [row["to lcwof"] for row in as_json(runs)] == [
+        {"hm": 2.0, "interval": 0.0, "clear": True, "episodes": 2},
+        None,
+        {"hm": -0.5, "interval": 2.94, "clear": False, "episodes": 2},
+    ]
+    elsewhere = [runs[1], make_run("pn", [40.0, 41.0], seed=1)]
+    assert [row[-1] for row in body_rows(markdown_table(elsewhere))] == ["–", "other episodes"]
+    assert "to lcwof" not in markdown_table([runs[0]])
+
+
 def test_other_seeds_are_other_episodes() -> None:
     runs = [make_run("iw", [50.0, 52.0], seed=1), make_run("lcwof", [40.0, 42.0])]
     assert paired_difference(*runs) is None
@@ -187,10 +145,8 @@ def test_phase_3_continues_where_phase_2_ended() -> None:
     assert curves is not None
     assert curves.epochs == (0, 5, 10, 10, 14)
     assert [(p.name, p.start, p.end) for p in curves.phases] == [("phase 2", 0, 10), ("phase 3", 10, 14)]
-    lines = {line.get_label(): line for line in learning_curves_figure(curves).axes[0].lines}
-    assert {"N/N", "B/B", "N/J", "B/J", "hm"} <= set(lines)
-    assert list(lines["N/J"].get_xdata()) == [0, 5, 10, 10, 14]
-    assert list(lines["N/J"].get_ydata()) == [0.5, 50.5, 79.5, 79.5, 70.5]
+    assert set(curves.mean) == {"N/N", "B/B", "N/J", "B/J", "hm"}
+    assert curves.mean["N/J"] == [0.5, 50.5, 79.5, 79.5, 70.5]
     assert curves.interval["N/J"] == pytest.approx([0.98] * 5)
 
 
@@ -202,17 +158,12 @@ def test_phase_3_starts_after_all_of_phase_2_even_if_its_end_was_not_measured() 
     assert curves.epochs == (0, 5, 10, 12, 16)
 
 
-def test_a_method_of_one_phase_has_a_curve_and_a_closed_form_has_none(tmp_path: Path) -> None:
+def test_a_method_of_one_phase_has_a_curve_and_a_closed_form_has_none() -> None:
     ft = make_run("ft", [40.0, 41.0], curves=make_curves([("fine-tuning", e, e, 90 - e, 90.0) for e in (0, 20, 40)]))
-    svg = learning_curves_svg(ft)
-    assert svg is not None
-    assert svg.startswith("<svg")
-    assert "fine-tuning</text>" in svg  # text stays text
+    curves = learning_curves(ft)
+    assert curves is not None and curves.phases[0].name == "fine-tuning" and curves.epochs == (0, 20, 40)
     pn = make_run("pn", [40.0, 41.0], curves=make_curves([("prototypes", 1, 40.0, 40.0, 90.0)]))
-    assert learning_curves_svg(pn) is None
-    assert learning_curves_png(pn, tmp_path / "pn.png") is None
-    assert learning_curves_png(ft, tmp_path / "ft.png") == tmp_path / "ft.png"
-    assert (tmp_path / "ft.png").read_bytes().startswith(b"\x89PNG")
+    assert learning_curves(pn) is None
 
 
 def test_curves_measured_at_different_epochs_are_refused() -> None:
@@ -263,21 +214,23 @@ def test_the_page_stands_alone_and_escapes_everything(tmp_path: Path) -> None:
     tuning = {"why": f"best of 3 {EVIL}", "settings": {EVIL: EVIL}}
     evil = make_run(EVIL, [40.0, 44.0], data=EVIL, tuning=tuning, hardware=EVIL, versions={EVIL: EVIL})
     evil.curves = make_curves([(EVIL, 0, 10.0, 90.0, 90.0), (EVIL, 9, 40.0, 50.0, 90.0)])
+    evil.answers = dataclasses.replace(four_answers_twice(), base=(EVIL, "b"))
     path = write_report([evil, lcwof_with_curves(), make_run("iw", [60.0, 61.0])], tmp_path / "r.html", EVIL)
     page = path.read_text()
+    assert page.count(get_plotlyjs()) == 1
+    page = page.replace(get_plotlyjs(), "")
     tags = _Tags()
     tags.feed(page)
     assert tags.open == []
-    assert not tags.found & {"script", "link", "img", "iframe"}
-    assert not {name for name in tags.attributes if name.startswith("on")}
+    assert not tags.found & {"link", "img", "iframe"}
+    assert not {name for name in tags.attributes if name.startswith("on") or name == "src"}
+    assert page.count("<script") == page.count("</script>") == page.count('class="plot"') + 2
     addresses = set(re.findall(r"https?://[^\s\"'<>)]*", page))
     assert all(address.startswith("http://www.w3.org/") for address in addresses)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert 'name="viewport"' in page
     assert "prefers-color-scheme: dark" in page
-    assert page.count("<figure>") == 2 + 2  # two runs with curves, two settings
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
+    assert page.count("<figure>") == 2 + 2 * 2 + 2  # curves of two runs, two figures a setting, answers of one run
 
 
 def test_the_page_shows_the_numbers_and_the_difference_to_lcwof(tmp_path: Path) -> None:
@@ -285,7 +238,11 @@ def test_the_page_shows_the_numbers_and_the_difference_to_lcwof(tmp_path: Path) 
     page = write_report(runs, tmp_path / "r.html", "demo").read_text()
     assert "<b>55.00</b><i>± 9.80</i>" in page
     assert '<td class="clear">−2.00<i>± 0.00</i></td>' in page
+    assert '<td class="close">–</td>' in page
     assert page.index('<tr class="first"><th scope="row">lcwof') < page.index('<tr><th scope="row">iw')
+    runs = [make_run("lcwof", [50.0, 60.0]), make_run("ft", [48.0, 61.0])]
+    page = write_report(runs, tmp_path / "r.html", "demo").read_text()
+    assert '<td class="close">−0.50<i>± 2.94</i><small>may be chance</small></td>' in page
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The researcher's commands: pretrain, tune, evaluate, methods, report."""
+"""The researcher's commands: pretrain, tune, evaluate, methods."""
 
 from __future__ import annotations
 
@@ -31,13 +31,9 @@ from lcwof.cli.console import (
 )
 from lcwof.config import flat
 from lcwof.engine import (
-    Run,
-    StreamRun,
     choose,
     evaluate_run,
-    find_runs,
     pick_device,
-    read_run,
     write_choice,
 )
 from lcwof.evaluation import Tuning
@@ -45,7 +41,7 @@ from lcwof.learning import base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import Method, get_method, method_names
 from lcwof.models.checkpoint import require_writable
-from lcwof.report import as_json, results_table, stream_table, streams_json, write_report
+from lcwof.report import as_json, results_table
 
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
 Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in; default: $LCWOF_DATA.")]
@@ -248,30 +244,3 @@ def methods(
 def source_of(kind: type[Method]) -> str:
     """The first line of a method's file: the system and its authors."""
     return " ".join((getdoc(sys.modules[kind.__module__]) or kind.__name__).split("\n\n")[0].split())
-
-
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "lcwof",
-    json_: Json = False,
-) -> None:
-    """Make one self-contained HTML page (tables, learning curves, settings) from run folders, or folders of them.
-
-    Example: lcwof report runs/digits-lcwof-2w1s-seed0 runs/digits-pn-2w1s-seed0 -o report.html
-    """
-    finished = [path for path in runs if not path.name.endswith(".partial")]
-    if len(finished) < len(runs):
-        errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
-    found = [read_run(folder) for path in finished for folder in find_runs(path)]
-    write_report(found, out, title)
-    episodes = [run for run in found if isinstance(run, Run)]
-    streams = [run for run in found if isinstance(run, StreamRun)]
-    if json_:
-        print(json.dumps(as_json(episodes) + streams_json(streams)))
-        return
-    if episodes:
-        console.print(results_table(episodes))
-    for run in streams:
-        console.print(stream_table(run))
-    say(f"Report: {out}")

@@ -15,6 +15,7 @@ from lcwof.cli.bench import bench
 from lcwof.cli.compare import compare, compare_stream
 from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
+from lcwof.cli.report import report
 from lcwof.cli.reproduce import reproduce
 from lcwof.errors import LcwofError
 
@@ -54,7 +55,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         compare_stream,
         reproduce,
         experiments.methods,
-        experiments.report,
+        report,
         bench,
     ],
 }

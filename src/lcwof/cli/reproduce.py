@@ -23,10 +23,11 @@ from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_html, beside_json, beside_markdown
 from lcwof.report.figures import as_svg, save_png
-from lcwof.report.page import html_page, plotly_body
-from lcwof.report.panels import panels_figure, panels_plotly
+from lcwof.report.markup import NO_SCRIPT, figure, scripts
+from lcwof.report.page import html_page
+from lcwof.report.panels import panels_figure, panels_spec
 from lcwof.report.paper_plots import plot_panels
-from lcwof.report.points import points_figure, points_plotly
+from lcwof.report.points import points_figure, points_spec
 from lcwof.report.reproduction import (
     Place,
     Reproduction,
@@ -193,18 +194,22 @@ def _write(what: Reproduction, runs: Runs, out: Path) -> None:
 def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     """A figure: to look at in a page, and as SVG and PNG; what is drawn as JSON."""
     panels = plot_panels(what, runs)
-    drawn = {"": (panels_figure(panels, 2), panels_plotly(panels, 2))}
+    drawn = {"": ("Accuracies, %", panels_figure(panels, 2), panels_spec(panels, 2))}
     kept: dict[str, object] = {"key": what.key, "panels": [dataclasses.asdict(panel) for panel in panels]}
     file = _points_file(what, out)
     if what.figure == "overview" and file.exists():
         phases = [Points(**each) for each in json.loads(file.read_text())]
-        drawn["-points"] = (points_figure(phases), points_plotly(phases))
-    for name, (figure, _) in drawn.items():
-        write_aside(out / f"{what.key}{name}.svg", as_svg(figure, what.key + name, what.about).encode())
-        save_png(figure, out / f"{what.key}{name}.png")
-    body = f"<h2>{escape(what.about)}</h2>" + plotly_body([figure for _, figure in drawn.values()])
+        told = (
+            "Test samples of one episode: classes by colour, base classes pale; larger where surer; crosses are wrong"
+        )
+        drawn["-points"] = (told, points_figure(phases), points_spec(phases))
+    for name, (_, printed, _) in drawn.items():
+        write_aside(out / f"{what.key}{name}.svg", as_svg(printed, what.key + name, what.about).encode())
+        save_png(printed, out / f"{what.key}{name}.png")
+    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}"
+    body += "".join(figure(caption, "", spec) for caption, _, spec in drawn.values())
     body += "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
-    write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body).encode())
+    write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
     write_aside(out / f"{what.key}.json", (json.dumps({**kept, "notes": notes}, indent=1) + "\n").encode())
     say(f"{what.about}\nWritten: {out / what.key}.html, and .svg, .png and .json beside it.")
 

@@ -39,9 +39,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Episodes:
-    """E episodes of N-way K-shot with base and novel queries; all entries are image indices."""
+    """E episodes of N-way K-shot with base and novel queries; all but `classes` are image indices."""
 
     numbers: tuple[int, ...]
+    classes: Tensor  # (E, N) positions among the classes that episodes are drawn from
     support: Tensor  # (E, N, K)
     novel_queries: Tensor  # (E, N, Q)
     base_queries: Tensor  # (E, C_B, Q_B)
@@ -98,4 +99,4 @@ class EpisodeSource:
         images = self.few.draw(draws["shots"], self.shot + self.queries)
         chosen = images.gather(1, classes.unsqueeze(-1).expand(-1, -1, images.shape[-1]))
         base = self.base.draw(draws["base queries"], self.base_queries)
-        return Episodes(tuple(numbers), chosen[..., : self.shot], chosen[..., self.shot :], base)
+        return Episodes(tuple(numbers), classes, chosen[..., : self.shot], chosen[..., self.shot :], base)

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 @dataclass
 class RunFolder:
-    """run.json says what the run is; the other files are lines of JSON."""
+    """run.json says what the run is; .jsonl files are lines of JSON, .safetensors files tensors."""
 
     final: Path
     about: dict[str, Any]
@@ -109,7 +109,7 @@ class RunFolder:
         try:
             action()
         except (OSError, LcwofError) as error:
-            why = getattr(error, "strerror", None) or error
+            why = getattr(error.__cause__ or error, "strerror", None) or error
             raise LcwofError(
                 f"could not write the run folder {self.partial}: {why}. Finished episodes are kept; "
                 "the same command goes on from there."

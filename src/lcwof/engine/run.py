@@ -16,6 +16,7 @@ from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine.folder import RunFolder, hardware, read_about, read_lines
 from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, mean_and_interval, prepare, run_episodes
 from lcwof.learning.inputs import even
@@ -31,6 +32,7 @@ class Run:
     about: dict[str, Any]
     rows: list[dict[str, float]]  # one an episode: "episode" and the measures
     curves: list[dict[str, Any]] = field(default_factory=list)  # one an episode: "phase", "epoch" and measures as lists
+    answers: RecordedAnswers | None = None  # None: the run did not record them
 
     @property
     def title(self) -> str:
@@ -44,9 +46,8 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Run:
-        return cls(
-            path, read_about(path), list(read_lines(path / "rows.jsonl")), list(read_lines(path / "curves.jsonl"))
-        )
+        rows, curves = (list(read_lines(path / f"{name}.jsonl")) for name in ("rows", "curves"))
+        return cls(path, read_about(path), rows, curves, read_answers(path))
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -108,6 +109,8 @@ def evaluate_run(
                 torch.cuda.empty_cache()
                 notice(f"Out of memory with {size} episodes at once: going on with {at_once}.")
                 continue
+            if e.answers:  # before the rows: an episode counts when its row is there
+                keep_answers(folder, data.split, numbers, along[-1].answers)
             _add(folder, numbers, along, keep_curves=e.curves > 0)
             todo = todo[len(numbers) :]
             progress(total - len(todo), total)
@@ -164,6 +167,7 @@ def _finish(folder: RunFolder, asked: int) -> Run:
     for name in ("rows", "curves"):  # in episode order, whatever order they finished in
         lines = [row for row in folder.rows(name) if row["episode"] < asked]
         folder.rewrite(name, sorted(lines, key=lambda row: row["episode"]))
+    join_answers(folder, asked)
     return Run.read(folder.finish())
 
 
@@ -171,7 +175,7 @@ def what_decides(about: dict[str, Any]) -> dict[str, Any]:
     """What the numbers of an episode depend on: not the machine, not how many episodes there are or ran at once."""
     recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "compile", "model")}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
-    recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k != "episodes"}
+    recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k not in ("episodes", "answers")}
     precision = about.get("compute", "float32").split(",")[0]
     same = {key: about.get(key) for key in ("model", "data", "protocol")}
     return {"recipe": recipe, "precision": precision, **same}

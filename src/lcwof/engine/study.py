@@ -108,7 +108,8 @@ class Study:
         """A run that is there already, where it is the one asked for."""
         section = "stream" if entry.protocol == "ifsl" else "evaluate"
         asked, found = (json.loads(json.dumps(x)) for x in (entry.recipe.resolved(), run.about["recipe"]))
-        other = [key for key, value in asked[section].items() if found[section].get(key) != value]
+        deciding = {key: value for key, value in asked[section].items() if key != "answers"}  # runs before had none
+        other = [key for key, value in deciding.items() if found[section].get(key) != value]
         other += ["data"] if asked["data"]["name"] != found["data"]["name"] else []
         other += [] if entry.tuned or asked["method"] == found["method"] else ["method"]
         about = json.loads(json.dumps(self.model(entry.recipe).about))

@@ -1,11 +1,13 @@
 """Measures as pure functions, the protocols that produce them, and the choice of settings on validation classes."""
 
+from lcwof.evaluation.answers import Answers
 from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
 from lcwof.evaluation.tune import Candidate, Tuning, combinations, tune, tune_streams
 
 __all__ = [
     "MEASURES",
+    "Answers",
     "Candidate",
     "Measured",
     "Tuning",

@@ -13,6 +13,7 @@ from lcwof.compute import Compute
 from lcwof.data.cache import cache_folder
 from lcwof.data.episodes import Episodes, EpisodeSource, Pool
 from lcwof.data.images import Dataset
+from lcwof.evaluation.answers import Answers, answers
 from lcwof.evaluation.metrics import measures
 from lcwof.learning import Inputs
 from lcwof.learning.inputs import even
@@ -27,11 +28,12 @@ Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of E learners at one moment of their learning."""
+    """The measures and the answers of E learners at one moment of their learning."""
 
     phase: str
     epoch: int
     values: Tensor  # (E, len(MEASURES))
+    answers: Answers
 
 
 def prepare(
@@ -100,9 +102,11 @@ def measure(method: Method, state: State, base: Base, episodes: Episodes, asked:
     novel, old = episodes.novel_queries, episodes.base_queries
     logits = query_logits(method, state, base, torch.cat([novel.flatten(1), old.flatten(1)], dim=1))
     cut = novel.shape[1] * novel.shape[2]
-    answers = [_labels(each).to(logits.device) for each in (novel, old)]
-    values = measures(logits[:, :cut], answers[0], logits[:, cut:], answers[1], base=old.shape[1])
-    return Measured(state.phase, state.epoch, values[:asked].cpu())
+    labels = [_labels(each).to(logits.device) for each in (novel, old)]
+    values = measures(logits[:, :cut], labels[0], logits[:, cut:], labels[1], base=old.shape[1])
+    true = torch.cat([labels[0][0] + old.shape[1], labels[1][0]])
+    given = answers(logits[:asked], true, episodes.classes[:asked])
+    return Measured(state.phase, state.epoch, values[:asked].cpu(), given)
 
 
 def _labels(queries: Tensor) -> Tensor:

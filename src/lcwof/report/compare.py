@@ -106,3 +106,14 @@ def paired_difference(a: Run, b: Run, measure: str = "hm") -> Paired | None:
 def reference(group: Sequence[Run]) -> Run | None:
     """The lcwof run the others are compared with: the one with the highest hm where there are several."""
     return next((run for run in group if method_name(run) == "lcwof"), None)
+
+
+def compares(group: Sequence[Run]) -> bool:
+    """Whether there is an lcwof run in the group, and another to compare with it."""
+    return len(group) > 1 and reference(group) is not None
+
+
+def to_lcwof(run: Run, group: Sequence[Run]) -> Paired | None:
+    """hm minus lcwof's over the same episodes; None for that run itself and where there is none to compare with."""
+    lcwof = reference(group)
+    return None if lcwof is None or lcwof is run else paired_difference(run, lcwof)

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a set of runs: no network, no scripts, figures inline."""
+"""One self-contained HTML page about a set of runs: no network, the figures and what draws them inside."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lcwof import __version__
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names
 from lcwof.models.checkpoint import write_aside
-from lcwof.report.compare import Setting, by_setting, label, paired_difference, reference
-from lcwof.report.curves import learning_curves_svg
+from lcwof.report.answers_page import answers_sections
+from lcwof.report.compare import Setting, by_setting, compares, label, to_lcwof
+from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
-from lcwof.report.scatter import balance_svg
+from lcwof.report.markup import NO_SCRIPT, figure, figures, heads, pairs, row, scripts, table
+from lcwof.report.page import html_page
+from lcwof.report.plotly_figures import balance_figure, curves_figure, tradeoff_figure
 from lcwof.report.streams import stream_cards
-from lcwof.report.style import CSS
-from lcwof.report.table import COLUMNS, tuning
+from lcwof.report.table import COLUMNS, difference, tuning
+from lcwof.report.tradeoff import Tradeoff, tradeoff
 from lcwof.report.words import what_happened
 
 _MEANINGS = {
@@ -32,7 +34,11 @@ _MEANINGS = {
     "hm": "harmonic mean of N/J and B/J: high only where both are",
     "am": "arithmetic mean of N/J and B/J: can be high while one side is lost",
     "±": "95% interval of the mean over episodes, 1.96 s / √n with s the standard deviation between episodes",
-    "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; grey where within its own 95% interval",
+    "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; where within its own 95% interval it may "
+    "be chance",
+    "area": "AUSUC: area under N/J against B/J, both from 0 to 1, over the B/J that the last phase of learning passed; "
+    "to be compared where these ranges are alike",
+    "ECE": "expected calibration error: how far confidence and accuracy are apart, on average over the answers",
 }
 
 
@@ -43,7 +49,7 @@ def write_report(runs: Sequence[Run | StreamRun], path: Path, title: str) -> Pat
     streams = [run for run in runs if isinstance(run, StreamRun)]
     groups = by_setting([run for run in runs if isinstance(run, Run)])
     ordered = [run for group in groups.values() for run in group]
-    parts = [f"<h1>{escape(title)}</h1>"]
+    parts = [f"<h1>{escape(title)}</h1>", NO_SCRIPT if ordered else ""]
     if ordered:
         parts += [
             f'<p class="soft">{escape(_scope(groups))}</p>',
@@ -52,20 +58,14 @@ def write_report(runs: Sequence[Run | StreamRun], path: Path, title: str) -> Pat
             *(_table(setting, group) for setting, group in groups.items()),
             _curves(ordered),
             _balance(groups),
+            answers_sections(groups),
         ]
     if streams:
         parts += ["<h2>Session after session</h2>", *(stream_cards(run) for run in streams)]
-    parts += ["<h2>What the measures mean</h2>", f'<div class="card">{_pairs(_MEANINGS)}</div>', _methods(runs)]
+    parts += ["<h2>What the measures mean</h2>", f'<div class="card">{pairs(_MEANINGS)}</div>', _methods(runs)]
     if ordered:
         parts += ["<h2>The runs in detail</h2>", *(_details(run, groups[Setting.of(run)]) for run in ordered)]
-    body = "".join(parts)
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{CSS}</style></head>\n"
-        f"<body><main>{body}<footer>Made by lcwof {escape(__version__)} from run folders alone.</footer></main>"
-        "</body></html>\n"
-    )
+    page = html_page(title, "".join(parts), scripts() if ordered else "")
     write_aside(path, page.encode())
     return path
 
@@ -90,10 +90,9 @@ def _summary(runs: Sequence[Run]) -> str:
 
 
 def _table(setting: Setting, group: Sequence[Run]) -> str:
-    lcwof = reference(group)
     counts = {len(run.rows) for run in group}
     many = len(counts) > 1
-    heads = ["method", *(["episodes"] if many else []), *COLUMNS, *(["to lcwof"] if _compares(group) else [])]
+    names = ["method", *(["episodes"] if many else []), *COLUMNS, *(["to lcwof"] if compares(group) else [])]
     best = group[0].summary()["hm"][0]
     rows = []
     for run in group:
@@ -103,19 +102,11 @@ def _table(setting: Setting, group: Sequence[Run]) -> str:
             bar = f'<span class="bar"><span style="width:{summary["hm"][0]:.1f}%"></span></span>'
             kind = ' class="hm"' if name == "hm" else ""
             cells.append(f"<td{kind}>{_number(*summary[name])}{bar if name == 'hm' else ''}</td>")
-        if lcwof is not None and _compares(group):
-            cells.append(_to_lcwof(run, lcwof))
-        first = ' class="first"' if summary["hm"][0] == best and len(group) > 1 else ""
-        rows.append(f'<tr{first}><th scope="row">{escape(label(run, group))}</th>{"".join(cells)}</tr>')
+        if compares(group):
+            cells.append(_to_lcwof(run, group))
+        rows.append(row(label(run, group), cells, "first" if summary["hm"][0] == best and len(group) > 1 else ""))
     over = "" if many else f"{_count(counts.pop(), 'episode')}, "
-    caption = f"<caption><b>{escape(str(setting))}</b> {over}mean and 95% interval, %</caption>"
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f'<div class="card scroll">{table}</div>'
-
-
-def _compares(group: Sequence[Run]) -> bool:
-    return len(group) > 1 and reference(group) is not None
+    return table(f"<b>{escape(str(setting))}</b> {over}mean and 95% interval, %", heads(names), rows)
 
 
 def _number(mean: float, interval: float) -> str:
@@ -123,23 +114,22 @@ def _number(mean: float, interval: float) -> str:
     return f"<b>{mean:.2f}</b>{shown}"
 
 
-def _to_lcwof(run: Run, lcwof: Run) -> str:
-    paired = None if run is lcwof else paired_difference(run, lcwof)
-    if paired is None:
-        return f'<td class="close">{"–" if run is lcwof else "other episodes"}</td>'
-    sign = "−" if paired.mean < 0 else "+"
-    shown = "" if isnan(paired.interval) else f"<i>± {paired.interval:.2f}</i>"
-    kind = "clear" if paired.clear else "close"
-    return f'<td class="{kind}">{sign}{abs(paired.mean):.2f}{shown}</td>'
+def _to_lcwof(run: Run, group: Sequence[Run]) -> str:
+    paired = to_lcwof(run, group)
+    number, mark, rest = difference(run, group).partition(" ±")
+    kind = "clear" if paired is not None and paired.clear else "close"
+    interval, _, chance = rest.partition(", ")
+    shown = f"<i>±{interval}</i>{f'<small>{chance}</small>' if chance else ''}" if mark else ""
+    return f'<td class="{kind}">{escape(number)}{shown}</td>'
 
 
 def _curves(runs: Sequence[Run]) -> str:
-    figures = []
-    for run in runs:
-        if svg := learning_curves_svg(run):
-            head = f"<h3>{escape(label(run, runs))}</h3><figcaption>{escape(str(Setting.of(run)))}</figcaption>"
-            figures.append(f"<figure>{head}{svg}</figure>")
-    if not figures:
+    drawn = [
+        figure(label(run, runs), str(Setting.of(run)), curves_figure(curves))
+        for run in runs
+        if (curves := learning_curves(run)) is not None
+    ]
+    if not drawn:
         return ""
     key = "".join(
         f'<span><svg viewBox="0 0 26 8" aria-hidden="true"><line x1="0" x2="26" y1="4" y2="4" stroke="{colour}" '
@@ -153,21 +143,28 @@ def _curves(runs: Sequence[Run]) -> str:
         )
     )
     note = "Means over episodes; the bands are 95% intervals. Methods that learn in one step have no curve."
-    return (
-        f'<h2>Along learning</h2><p class="soft">{note}</p><p class="key">{key}</p>'
-        f'<div class="figures">{"".join(figures)}</div>'
-    )
+    return f'<h2>Along learning</h2><p class="soft">{note}</p><p class="key">{key}</p>{figures(drawn)}'
 
 
 def _balance(groups: dict[Setting, list[Run]]) -> str:
     note = (
         "The best place is the upper right. hm is the same along each grey line; on the dotted diagonal, novel and "
-        "base samples are classified equally well."
+        "base samples are classified equally well. Where curves were recorded, a second figure follows the last phase "
+        "of learning from epoch to epoch; the large mark is where it ends."
     )
-    figures = "".join(
-        f"<figure><h3>{escape(str(setting))}</h3>{balance_svg(group)}</figure>" for setting, group in groups.items()
-    )
-    return f'<h2>Novel against base</h2><p class="soft">{note}</p><div class="figures">{figures}</div>'
+    drawn = []
+    for setting, group in groups.items():
+        drawn.append(figure(str(setting), "Where each method ends", balance_figure(group)))
+        paths = [tradeoff(run) for run in group]
+        if any(paths):
+            said = " ".join(_path(label(run, group), path) for run, path in zip(group, paths, strict=True) if path)
+            drawn.append(figure(f"{setting}: the trade-off", said, tradeoff_figure(group, paths)))
+    return f'<h2>Novel against base</h2><p class="soft">{note}</p>{figures(drawn)}'
+
+
+def _path(name: str, path: Tradeoff) -> str:
+    low, high = path.span
+    return f"{name}, {path.phase}: area {path.area:.3f} over B/J {low:.1f} to {high:.1f}."
 
 
 def _methods(runs: Sequence[Run | StreamRun]) -> str:
@@ -175,7 +172,7 @@ def _methods(runs: Sequence[Run | StreamRun]) -> str:
     said = {}
     for name in sorted({run.about["recipe"]["method"]["name"] for run in runs} & set(method_names())):
         said[name] = " ".join((get_method(name).__doc__ or "").split())
-    return f'<h2>The methods</h2><div class="card">{_pairs(said)}</div>' if said else ""
+    return f'<h2>The methods</h2><div class="card">{pairs(said)}</div>' if said else ""
 
 
 def _details(run: Run, group: Sequence[Run]) -> str:
@@ -198,14 +195,10 @@ def _details(run: Run, group: Sequence[Run]) -> str:
     model = escape(json.dumps(about.get("model", {}), indent=2, ensure_ascii=False, default=str))
     head = f'{escape(label(run, group))}<span class="soft">{escape(str(Setting.of(run)))}</span>'
     return (
-        f"<details><summary>{head}</summary><div>{_pairs({k: v for k, v in facts.items() if v})}"
+        f"<details><summary>{head}</summary><div>{pairs({k: v for k, v in facts.items() if v})}"
         f"<h3>Recipe, defaults included</h3><pre>{recipe}</pre><h3>Base model</h3><pre>{model}</pre></div></details>"
     )
 
 
 def _seconds(seconds: float | None, episodes: int) -> str:
     return "" if seconds is None else f"{seconds:.1f}, {seconds / max(1, episodes):.2f} an episode"
-
-
-def _pairs(pairs: dict[str, Any]) -> str:
-    return "<dl>" + "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in pairs.items()) + "</dl>"

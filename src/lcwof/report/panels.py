@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lcwof.report.figures import FAINT, QUIET, SIZE, quiet_axes
+from lcwof.report.plotly_figures import Spec
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
     return figure
 
 
-def panels_plotly(panels: Sequence[Panel], columns: int) -> Any:
+def panels_spec(panels: Sequence[Panel], columns: int) -> Spec:
     """For the page: the same, with values under the pointer."""
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
@@ -99,4 +101,4 @@ def panels_plotly(panels: Sequence[Panel], columns: int) -> Any:
         figure.update_xaxes(title_text=panel.along, type="log" if panel.log else "linear", **where)
         figure.update_yaxes(range=[0, 100], gridcolor=FAINT, **where)
     figure.update_layout(height=360 * rows, template="simple_white", legend={"orientation": "h", "y": 1.12})
-    return figure
+    return dict(json.loads(figure.to_json()))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from lcwof.engine.overview import Points
 from lcwof.report.figures import SIZE
+from lcwof.report.plotly_figures import Spec
 
 _SMALL, _LARGE = 3.0, 11.0  # pixels across, of answers with confidence 0 and 1
 
@@ -52,7 +53,7 @@ def points_figure(phases: Sequence[Points]) -> Figure:
     return figure
 
 
-def points_plotly(phases: Sequence[Points]) -> Any:
+def points_spec(phases: Sequence[Points]) -> Spec:
     """For the page: the same, with class, answer and confidence under the pointer."""
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
@@ -70,7 +71,7 @@ def points_plotly(phases: Sequence[Points]) -> Any:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     figure.update_layout(height=420, showlegend=False, template="simple_white")
-    return figure
+    return dict(json.loads(figure.to_json()))
 
 
 def _title(points: Points) -> str:

@@ -43,12 +43,17 @@ caption b { color: var(--ink); font-weight: 620; font-size: 16px; margin-right: 
 th, td { padding: 9px 12px; text-align: right; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { font-size: 13px; font-weight: 500; color: var(--soft); }
+thead th[colspan] { text-align: center; border-bottom: 0; padding-bottom: 0; }
+thead tr:has(th[colspan]) th { border-bottom: 0; }
 th:first-child { text-align: left; padding-left: 22px; position: sticky; left: 0; background: var(--card); }
 th:last-child, td:last-child { padding-right: 22px; }
 tbody th { font-weight: 500; }
 tr.first th, tr.first .hm b { font-weight: 700; }
 td b { font-weight: 400; }
 td i { font-style: normal; font-size: 12.5px; color: var(--soft); margin-left: 5px; }
+td small { display: block; font-size: 12px; line-height: 1.2; }
+.wrap th, .wrap td { white-space: normal; overflow-wrap: anywhere; }
+.wrap thead th, .wrap td:nth-child(n + 3) { white-space: nowrap; overflow-wrap: normal; }
 td.hm { min-width: 132px; position: relative; }
 td.close { color: var(--soft); }
 .bar { position: absolute; left: 12px; right: 12px; bottom: 4px; height: 3px; background: var(--line); }
@@ -61,7 +66,9 @@ figure {
   margin: 0; background: #ffffff; color: #1c1c1e; border: 1px solid var(--line); border-radius: 10px;
   padding: 16px 16px 12px;
 }
-figure svg { display: block; width: 100%; height: auto; }
+figure > svg { display: block; width: 100%; height: auto; }
+.plot { width: 100%; }
+.figures > * { min-width: 0; margin-bottom: 0; }
 figure h3 { color: #1c1c1e; }
 figcaption { font-size: 14px; color: #62676d; margin: 0 0 10px; }
 .key { margin: 0 0 14px; font-size: 14px; color: var(--soft); max-width: none; }

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lcwof.engine.run import Run
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Setting, by_setting, label, method_name
+from lcwof.report.compare import Paired, Setting, by_setting, compares, label, method_name, reference, to_lcwof
 
 COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
 
@@ -25,6 +25,26 @@ def cell(mean: float, interval: float) -> str:
     '61.23 ± 0.50'
     """
     return f"{mean:.2f}" if isnan(interval) else f"{mean:.2f} ± {interval:.2f}"
+
+
+def difference(run: Run, group: Sequence[Run]) -> str:
+    """hm less lcwof's in words, as `difference_words` has them; a dash where there is nothing to compare with."""
+    lcwof = reference(group)
+    if run is lcwof or not compares(group):
+        return "–"
+    paired = to_lcwof(run, group)
+    return "other episodes" if paired is None else difference_words(paired)
+
+
+def difference_words(paired: Paired) -> str:
+    """The difference, its interval, and whether it may be chance.
+
+    >>> difference_words(Paired(-2.0, 0.3, 100)), difference_words(Paired(0.1, 0.3, 100))
+    ('−2.00 ± 0.30', '+0.10 ± 0.30, may be chance')
+    """
+    interval = "" if isnan(paired.interval) else f" ± {paired.interval:.2f}"
+    chance = "" if paired.clear else ", may be chance"
+    return f"{paired.mean:+.2f}{interval}{chance}".replace("-", "−")
 
 
 def results_table(runs: Sequence[Run]) -> Group:
@@ -51,17 +71,22 @@ def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) 
 
 def markdown_table(runs: Sequence[Run]) -> str:
     """The same rows as a Markdown table, ready to paste into a document or an issue."""
+    groups = by_setting(runs)
+    compared = any(compares(group) for group in groups.values())
+    columns = [*COLUMNS, *(["hm to lcwof"] if compared else [])]
     lines = [
-        "| data | setting | method | episodes | " + " | ".join(COLUMNS) + " |",
-        "|---|---|---|---:|" + "---:|" * len(COLUMNS),
+        "| data | setting | method | episodes | " + " | ".join(columns) + " |",
+        "|---|---|---|---:|" + "---:|" * len(columns),
     ]
-    for setting, group in by_setting(runs).items():
+    for setting, group in groups.items():
         best = group[0].summary()["hm"][0]
         for run in group:
             summary = run.summary()
             cells = {name: cell(*summary[name]) for name in COLUMNS}
             if summary["hm"][0] == best:
                 cells["hm"] = f"**{cells['hm']}**"
+            if compared:
+                cells["hm to lcwof"] = difference(run, group)
             named = [_plain(setting.data), setting.short, _plain(label(run, runs)), str(len(run.rows))]
             lines.append("| " + " | ".join([*named, *cells.values()]) + " |")
     return "\n".join(lines) + "\n"
@@ -85,12 +110,21 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "method": method_name(run),
                     "episodes": len(run.rows),
                     "measures": {name: measures[name] for name in MEASURES},
+                    "to lcwof": _paired_json(to_lcwof(run, group)),
                     "settings": {k: v for k, v in run.about["recipe"]["method"].items() if k != "name"},
                     "tuning": tuning(run),
                     "seconds": run.about.get("seconds"),
                 }
             )
     return found
+
+
+def _paired_json(paired: Paired | None) -> dict[str, Any] | None:
+    """hm less lcwof's; None where there is nothing to compare with."""
+    if paired is None:
+        return None
+    interval = None if isnan(paired.interval) else round(paired.interval, 4)
+    return {"hm": round(paired.mean, 4), "interval": interval, "clear": paired.clear, "episodes": paired.episodes}
 
 
 def tuning(run: Run) -> dict[str, Any] | None:

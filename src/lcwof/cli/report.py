@@ -1,0 +1,96 @@
+"""`lcwof report`: run folders turned into a page, or into a table for a document."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lcwof.cli.console import Json, console, errors, say
+from lcwof.engine import Run, StreamRun, find_runs, read_run
+from lcwof.errors import LcwofError
+from lcwof.models.checkpoint import write_aside
+from lcwof.report import (
+    as_json,
+    csv_table,
+    latex_table,
+    markdown_table,
+    results_table,
+    stream_table,
+    streams_json,
+    streams_markdown,
+    write_report,
+)
+
+
+class Format(StrEnum):
+    html = "html"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; default: report.html; tables are printed."),
+    ] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "lcwof",
+    format_: Annotated[
+        Format, typer.Option("--format", help="A page, or the comparison table alone.", case_sensitive=False)
+    ] = Format.html,
+    json_: Json = False,
+) -> None:
+    """Make one self-contained HTML page from run folders, or folders of them: tables, learning curves, the trade-off of
+    novel and base, mistakes, calibration, settings. Or print the comparison table alone, for a document.
+
+    Examples:
+
+    lcwof report runs/digits-lcwof-2w1s-seed0 runs/digits-pn-2w1s-seed0 -o report.html
+
+    lcwof report runs/ --format latex -o table.tex
+
+    lcwof report runs/ --format csv > results.csv
+    """
+    if json_ and format_ is not Format.html:
+        raise LcwofError(f"--json and --format {format_}: choose one, both print the table.")
+    finished = [path for path in runs if not path.name.endswith(".partial")]
+    if len(finished) < len(runs):
+        errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
+    found = [read_run(folder) for path in finished for folder in find_runs(path)]
+    episodes = [run for run in found if isinstance(run, Run)]
+    streams = [run for run in found if isinstance(run, StreamRun)]
+    if format_ is not Format.html:
+        _table_alone(format_, episodes, streams, out)
+        return
+    page = write_report(found, out or Path("report.html"), title)
+    if json_:
+        print(json.dumps(as_json(episodes) + streams_json(streams)))
+        return
+    if episodes:
+        console.print(results_table(episodes))
+    for run in streams:
+        console.print(stream_table(run))
+    say(f"Report: {page}")
+
+
+def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun], out: Path | None) -> None:
+    """Markdown has a table by session for each stream; the other formats compare runs of episodes only."""
+    if format_ is Format.markdown:
+        parts = [markdown_table(episodes)] if episodes else []
+        text = "\n".join([*parts, *(streams_markdown(run) for run in streams)])
+    elif not episodes:
+        raise LcwofError(f"--format {format_}: no runs of `lcwof evaluate` are here; streams have html and markdown.")
+    else:
+        text = latex_table(episodes) if format_ is Format.latex else csv_table(episodes)
+        if streams:
+            errors.print(f"Left out {len(streams)} runs of streams: {format_} is for runs of episodes.")
+    if out is None:
+        print(text, end="")
+        return
+    write_aside(out, text.encode())
+    say(f"Table: {out}")

@@ -1,0 +1,37 @@
+"""What learners answered to each query, in the joint space: what confusion, accuracy by class and calibration need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Answers:
+    """E learners, Q queries. Positions in the joint space: base classes first, then the novel ones of the episode."""
+
+    classes: Tensor  # (E, N) int16, which novel classes an episode has: positions among all novel classes
+    true: Tensor  # (Q,) int16, positions in the joint space, the same for every learner
+    answered: Tensor  # (E, Q) int16, positions in the joint space
+    confidence: Tensor  # (E, Q) float16, the softmax probability of the answer, to 0.0005
+
+
+def answers(logits: Tensor, true: Tensor, classes: Tensor) -> Answers:
+    """The answers that joint logits give. logits: (E, Q, C); true: (Q,); classes: (E, N).
+
+    confidence = max_c softmax(logits)_c = exp(max_c logits_c - log sum_c exp(logits_c))
+
+    >>> found = answers(torch.tensor([[[0.0, 0.0, 0.0], [0.0, 9.0, 0.0]]]), torch.tensor([0, 2]), torch.tensor([[5]]))
+    >>> found.answered.tolist(), [round(c, 3) for c in found.confidence[0].tolist()]
+    ([[0, 1]], [0.333, 1.0])
+    """
+    top, answered = logits.float().max(-1)
+    confidence = (top - logits.float().logsumexp(-1)).exp()
+    return Answers(
+        classes.to(torch.int16).cpu(),
+        true.to(torch.int16).cpu(),
+        answered.to(torch.int16).cpu(),
+        confidence.to(torch.float16).cpu(),
+    )

@@ -1,0 +1,98 @@
+"""The comparison table for papers (LaTeX) and for spreadsheets (CSV)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+from math import isnan
+
+from lcwof.engine.run import Run
+from lcwof.evaluation import MEASURES
+from lcwof.report.compare import Paired, by_setting, compares, label, method_name, to_lcwof
+from lcwof.report.table import COLUMNS
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+
+
+def latex_table(runs: Sequence[Run]) -> str:
+    r"""A tabular with booktabs rules, ready to \input: a block a setting, the highest hm first and bold."""
+    groups = by_setting(runs)
+    compared = any(compares(group) for group in groups.values())
+    heads = ["method", *COLUMNS, *(["hm to lcwof"] if compared else [])]
+    lines = [
+        r"% Needs \usepackage{booktabs}. Mean and 95% interval over episodes, in percent.",
+        *(["% hm to lcwof: over the same episodes; * marks a difference beyond its 95% interval."] if compared else []),
+        rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+        r"\toprule",
+        " & ".join(heads) + r" \\",
+    ]
+    for setting, group in groups.items():
+        counts = sorted({len(run.rows) for run in group})
+        over = f"{setting}, {'--'.join(map(str, counts))} episodes"
+        lines += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{{_latex(over)}}} \\"]
+        best = group[0].summary()["hm"][0]
+        for run in group:
+            summary = run.summary()
+            cells = {name: _pm(*summary[name]) for name in COLUMNS}
+            if summary["hm"][0] == best:
+                cells["hm"] = rf"\mathbf{{{cells['hm']}}}"
+            shown = [f"${cell}$" for cell in cells.values()]
+            shown += [_latex_difference(to_lcwof(run, group))] if compared else []
+            lines.append(" & ".join([_latex(label(run, runs)), *shown]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _pm(mean: float, interval: float, sign: str = "") -> str:
+    r"""A number for math mode.
+
+    >>> print(_pm(61.234, 0.5))
+    61.23 \pm 0.50
+    """
+    return f"{mean:{sign}.2f}" + ("" if isnan(interval) else rf" \pm {interval:.2f}")
+
+
+def _latex_difference(paired: Paired | None) -> str:
+    if paired is None:
+        return "--"
+    return f"${_pm(paired.mean, paired.interval, '+')}{'^{*}' if paired.clear else ''}$"
+
+
+def _latex(text: str) -> str:
+    r"""Text that prints as it is.
+
+    >>> print(_latex("a_b & 5%"))
+    a\_b \& 5\%
+    """
+    return " ".join("".join(_SPECIAL.get(letter, letter) for letter in text).split())
+
+
+def csv_table(runs: Sequence[Run]) -> str:
+    """One row a run, the highest hm of a setting first; a cell is empty where there is nothing to say."""
+    out = StringIO()
+    measures = [column for name in MEASURES for column in (name, f"{name} interval")]
+    paired = ["hm to lcwof", "hm to lcwof interval", "hm to lcwof clear"]
+    write = csv.writer(out, lineterminator="\n").writerow
+    write(["data", "way", "shot", "method", "run", "episodes", *measures, *paired])
+    for setting, group in by_setting(runs).items():
+        for run in group:
+            summary = run.summary()
+            values = [_digits(value) for name in MEASURES for value in summary[name]]
+            write([*setting, method_name(run), run.path.name, len(run.rows), *values, *_paired_cells(run, group)])
+    return out.getvalue()
+
+
+def _paired_cells(run: Run, group: Sequence[Run]) -> list[str]:
+    paired = to_lcwof(run, group)
+    if paired is None:
+        return ["", "", ""]
+    return [_digits(paired.mean), _digits(paired.interval), "yes" if paired.clear else "no"]
+
+
+def _digits(value: float) -> str:
+    return "" if isnan(value) else f"{value:.4f}"

@@ -1,0 +1,87 @@
+"""Pieces of HTML that all parts of a page are made of. What comes from outside is escaped here or by the caller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from lcwof.report.plotly_figures import Spec
+
+_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]}
+# Figures are drawn when they come near the window, so that a long page opens at once, and again when their width
+# changes. On a touch screen a finger on a figure scrolls the page.
+_DRAW = """
+(() => {
+  const touch = !window.matchMedia("(hover: hover)").matches;
+  const draw = (div) => {
+    if (div.dataset.drawn) return;
+    div.dataset.drawn = "yes";
+    const spec = JSON.parse(div.nextElementSibling.textContent);
+    if (touch) spec.layout.dragmode = false;
+    const config = {...CONFIG, displayModeBar: touch ? false : "hover"};
+    Plotly.newPlot(div, spec.data, spec.layout, config).then(() => {
+      new ResizeObserver(() => Plotly.Plots.resize(div)).observe(div);
+    });
+  };
+  const all = document.querySelectorAll(".plot");
+  const near = new IntersectionObserver((seen) => seen.forEach((e) => e.isIntersecting && draw(e.target)),
+                                        {rootMargin: "800px"});
+  all.forEach((div) => near.observe(div));
+  window.addEventListener("beforeprint", () => all.forEach(draw));
+})();
+""".replace("CONFIG", json.dumps(_CONFIG))
+
+
+def figure(title: str, caption: str, spec: Spec) -> str:
+    """An interactive figure under its title and caption; `scripts` draws it."""
+    text = json.dumps(spec, allow_nan=False)
+    for mark in "<>&\u2028\u2029":  # none of which may stand in a script as it is
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    height = spec["layout"]["height"]
+    described = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return (
+        f"<figure><h3>{escape(title)}</h3>{described}"
+        f'<div class="plot" role="img" aria-label="{escape(title)}" style="height:{height}px"></div>'
+        f'<script type="application/json">{text}</script></figure>'
+    )
+
+
+def scripts() -> str:
+    """What draws the figures, once a page: plotly.js itself, so that no network is needed, and a few lines."""
+    from plotly.offline import get_plotlyjs  # here: only a page needs it
+
+    return f"<script>{get_plotlyjs()}</script><script>{_DRAW}</script>"
+
+
+NO_SCRIPT = "<noscript><p>The figures are drawn by a script inside this page; scripts are switched off.</p></noscript>"
+
+
+def figures(parts: Sequence[str]) -> str:
+    """Figures side by side where there is room."""
+    return f'<div class="figures">{"".join(parts)}</div>'
+
+
+def table(caption: str, head: str, rows: Sequence[str], kind: str = "") -> str:
+    """A table that scrolls sideways where it is wider than the page; `caption`, `head` and `rows` are HTML. kind:
+    "wrap" where names are long and may be broken into lines."""
+    inner = f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    classes = f"card scroll {kind}".strip()
+    return f'<div class="{classes}">{inner}</div>'
+
+
+def row(name: str, cells: Sequence[str], kind: str = "") -> str:
+    """A row of a table with its name in front; cells are HTML."""
+    mark = f' class="{kind}"' if kind else ""
+    return f'<tr{mark}><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+
+
+def heads(names: Sequence[str]) -> str:
+    return "<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in names) + "</tr>"
+
+
+def pairs(entries: dict[str, Any]) -> str:
+    """Names and what they stand for, as a list of definitions."""
+    items = (f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in entries.items())
+    return f"<dl>{''.join(items)}</dl>"

@@ -1,0 +1,228 @@
+"""The page's interactive figures, as what plotly.js draws: plain dictionaries of `data` and `layout`. No library is
+needed to make them, so a page is quick to write; `markup.py` puts them and the script into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from math import isnan
+from typing import Any
+
+from lcwof.engine.run import Run
+from lcwof.report.calibration import Calibration, Reliability
+from lcwof.report.compare import label, method_name
+from lcwof.report.confusion import ClassAccuracy
+from lcwof.report.curves import Curves
+from lcwof.report.figures import BASE, FAINT, HM, NOVEL, QUIET
+from lcwof.report.tradeoff import Tradeoff
+
+Spec = dict[str, Any]  # {"data": [...], "layout": {...}}
+
+_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+_LINES: dict[str, Spec] = {  # as the paper draws them: novel red, base blue; joint space solid, own space dashed
+    "N/J": {"color": NOVEL, "width": 2.5},
+    "B/J": {"color": BASE, "width": 2.5},
+    "N/N": {"color": NOVEL, "width": 1.5, "dash": "dash"},
+    "B/B": {"color": BASE, "width": 1.5, "dash": "dash"},
+    "hm": {"color": HM, "width": 1.2},
+}
+_BANDS = {"N/J": "rgba(194,51,77,0.15)", "B/J": "rgba(37,99,176,0.15)"}
+_OTHERS = (
+    "#d98e04",
+    "#1b9e77",
+    "#56a5d8",
+    "#b3589a",
+    "#c4511c",
+    "#7a6fc0",
+    "#8a8f94",
+)
+_MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "x", "star")
+_NAMED = 30  # classes that bars have names beside; more have theirs on pointing at them
+_LONG = 16  # letters of a name beside a bar or in a legend
+
+
+def curves_figure(curves: Curves) -> Spec:
+    """The paper's curves along learning, with 95% intervals of N/J and B/J."""
+    data: list[Spec] = []
+    for name, colour in _BANDS.items():
+        pairs = list(zip(curves.mean[name], curves.interval[name], strict=True))
+        edge = {"x": curves.epochs, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        data.append({**edge, "y": [m - _known(i) for m, i in pairs], "legendgroup": name})
+        band = {"fill": "tonexty", "fillcolor": colour, "legendgroup": name}
+        data.append({**edge, "y": [m + _known(i) for m, i in pairs], **band})
+    for name, line in _LINES.items():
+        shown = {"name": name, "legendgroup": name, "line": line, "hovertemplate": "%{y:.1f}"}
+        data.append({"x": curves.epochs, "y": curves.mean[name], "mode": "lines", **shown})
+    shapes, names = [], []
+    for number, phase in enumerate(curves.phases):
+        names.append(_note(_text(phase.name), (phase.start + phase.end) / 2, 1, yref="paper", yanchor="bottom"))
+        if number:
+            area = {"type": "rect", "x0": phase.start, "x1": phase.end, "y0": 0, "y1": 1, "yref": "paper"}
+            shapes.append({**area, "fillcolor": "rgba(0,0,0,0.035)", "line": {"width": 0}, "layer": "below"})
+    axes = {"xaxis": _axis("epochs", [0, curves.phases[-1].end]), "yaxis": _axis("accuracy, %", [0, 101])}
+    more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
+    return {"data": data, "layout": _layout(axes, **more)}
+
+
+def balance_figure(group: Sequence[Run]) -> Spec:
+    """N/J against B/J, one point a run of one setting with its intervals, over lines of equal hm."""
+    points = [(run.summary()["B/J"], run.summary()["N/J"]) for run in group]
+    ends = [mean + sign * _known(interval) for point in points for mean, interval in point for sign in (-1, 1)]
+    margin = max(4.0, (24 - (max(ends) - min(ends))) / 2)
+    low, high = max(0.0, min(ends) - margin), min(100.0, max(ends) + margin)
+    data, notes = _equal_hm(low, high)
+    for run, (x, y), look in zip(group, points, _looks(group), strict=True):
+        bars = {f"error_{axis}": _error(interval, look["color"]) for axis, (_, interval) in (("x", x), ("y", y))}
+        told = f"B/J {x[0]:.2f}<br>N/J {y[0]:.2f}<br>hm {run.summary()['hm'][0]:.2f}"
+        point = {"x": [x[0]], "y": [y[0]], "mode": "markers", "marker": {**look, "size": 10}}
+        data.append({**point, **bars, "name": _text(_short(label(run, group))), "hovertemplate": told})
+    return {"data": data, "layout": _roomy(_layout(_joint_axes(low, high), annotations=notes), len(group))}
+
+
+def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> Spec:
+    """N/J against B/J along the last phase of each run that has curves; the large mark is its end."""
+    data, notes = _equal_hm(0.0, 100.0)
+    for run, path, look in zip(group, found, _looks(group), strict=True):
+        if path is not None:
+            told = [f"{_text(path.phase)}, epoch {epoch}" for epoch in path.epochs]
+            sizes = [5] * (len(path.epochs) - 1) + [11]
+            line = {"mode": "lines+markers", "line": {"color": look["color"], "width": 1.5}}
+            shown = {"text": told, "hovertemplate": "%{text}<br>B/J %{x:.1f}<br>N/J %{y:.1f}"}
+            points = {"x": path.base, "y": path.novel, "marker": {**look, "size": sizes}}
+            data.append({**points, **line, **shown, "name": _text(_short(label(run, group)))})
+    followed = sum(path is not None for path in found)
+    return {"data": data, "layout": _roomy(_layout(_joint_axes(0, 100), annotations=notes), followed)}
+
+
+def reliability_figure(found: Calibration) -> Spec:
+    """How many answers are right, by how sure they were; the area of a mark is the share of answers in its bin."""
+    even = {"x": [0, 100], "y": [0, 100], "mode": "lines", "line": {"color": QUIET, "width": 1, "dash": "dot"}}
+    data: list[Spec] = [{**even, "hoverinfo": "skip", "showlegend": False}]
+    for name, part, colour in (("base samples", found.base, BASE), ("novel samples", found.novel, NOVEL)):
+        data.append(_reliability_line(part, name, colour))
+    axes = {"xaxis": _axis("confidence, %", [0, 103]), "yaxis": _axis("right, %", [0, 103])}
+    return {"data": data, "layout": _layout(axes)}
+
+
+def _reliability_line(part: Reliability, name: str, colour: str) -> Spec:
+    bins = [b for b in range(len(part.count)) if part.count[b]]
+    share = [float(part.count[b] / part.count.sum()) for b in bins]
+    x, y = ([round(float(values[b]), 2) for b in bins] for values in (part.confidence, part.right))
+    told = [f"{int(part.count[b])} of {int(part.count.sum())} answers" for b in bins]
+    marker = {"color": colour, "opacity": 0.85, "size": [5 + 22 * s**0.5 for s in share]}
+    shown = {"text": told, "hovertemplate": "confidence %{x:.1f}, right %{y:.1f}<br>%{text}", "cliponaxis": False}
+    return {"x": x, "y": y, **shown, "name": name, "mode": "lines+markers", "marker": marker, "line": {"color": colour}}
+
+
+def classes_figure(base: Sequence[ClassAccuracy], novel: Sequence[ClassAccuracy]) -> Spec:
+    """Accuracy in the joint space by class, sorted; few classes lie with their names, many stand without."""
+    lying = len(base) + len(novel) <= _NAMED
+    data = []
+    for name, part, colour, start in (("novel", novel, NOVEL, 0), ("base", base, BASE, len(novel))):
+        at, values = list(range(start, start + len(part))), [round(c.accuracy, 2) for c in part]
+        told = [f"{_text(c.name)}: {c.accuracy:.1f}% of {c.queries}" for c in part]
+        bars = {"x": values, "y": at, "orientation": "h"} if lying else {"x": at, "y": values}
+        shown = {"name": f"{name} classes", "marker": {"color": colour}, "hovertext": told, "hoverinfo": "text"}
+        data.append({"type": "bar", **bars, **shown})
+    names = [_text(_short(c.name)) for c in [*novel, *base]]
+    by_class: Spec = {"range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False, "fixedrange": True}
+    if lying:
+        by_class |= {"tickvals": list(range(len(names))), "ticktext": names, "automargin": True}
+        by_class["range"] = by_class["range"][::-1]
+        axes = {"xaxis": _axis("right among all classes, %", [0, 100]), "yaxis": by_class}
+        return {"data": data, "layout": _layout(axes, height=max(360, 120 + 22 * len(names)), bargap=0.25)}
+    axes = {"xaxis": {**by_class, "showticklabels": False}, "yaxis": _axis("right among all classes, %", [0, 100])}
+    return {"data": data, "layout": _layout(axes, height=360, bargap=0.1)}
+
+
+def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
+    """Where hm = 2xy / (x + y) is 10, 20, ..., 90, and the diagonal; with their names where they come in."""
+    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
+    data: list[Spec] = [{**quiet, "x": [low, high], "y": [low, high], "line": {"color": FAINT, "dash": "dot"}}]
+    notes = []
+    for hm in range(10, 100, 10):
+        start, end = max(low, hm / 2 + 0.01), high
+        x = [start + (end - start) * i / 400 for i in range(401)]
+        seen = [(a, hm * a / (2 * a - hm)) for a in x if low <= hm * a / (2 * a - hm) <= high]
+        if len(seen) < 2:
+            continue
+        line = {"x": [round(a, 2) for a, _ in seen], "y": [round(b, 2) for _, b in seen]}
+        data.append({**quiet, **line, "line": {"color": "#c9ccd0", "width": 1}})
+        if high - low > 60 and hm % 20:  # little room
+            continue
+        at, height = seen[0]
+        through = "top" if height > high - 0.05 * (high - low) else "bottom"  # the top, or else the left
+        notes.append(_note(f"hm {hm}", at, height, xanchor="left", yanchor=through))
+    return data, notes
+
+
+def _looks(group: Sequence[Run]) -> list[Spec]:
+    """A colour and a mark a run: lcwof black, the others by name, the same in every figure of a setting."""
+    order = sorted(range(len(group)), key=lambda i: (method_name(group[i]) != "lcwof", label(group[i], group)))
+    found: list[Spec] = [{} for _ in group]
+    for place, i in enumerate(order):
+        colour = HM if place == 0 else _OTHERS[(place - 1) % len(_OTHERS)]
+        found[i] = {"color": colour, "symbol": _MARKS[place % len(_MARKS)]}
+    return found
+
+
+def _joint_axes(low: float, high: float) -> Spec:
+    room = 0.02 * (high - low)
+    limits = [low - room, high + room]
+    axes = {"xaxis": _axis("B/J, %", limits), "yaxis": _axis("N/J, %", limits)}
+    for axis in axes.values():
+        axis["showgrid"] = False
+    return axes
+
+
+def _axis(title: str, limits: Sequence[float]) -> Spec:
+    lines = {"gridcolor": FAINT, "zeroline": False, "showline": True, "linecolor": FAINT, "automargin": True}
+    return {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "range": list(limits), **lines}
+
+
+def _layout(axes: Spec, height: int = 390, legend_y: float = 1.02, top: int = 50, **more: Any) -> Spec:
+    """top: room for the legend and, above it, the buttons that show on pointing at a figure."""
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": legend_y, "yanchor": "bottom"}
+    clear = "rgba(0,0,0,0)"
+    return {
+        "height": height,
+        "margin": {"l": 48, "r": 14, "t": top, "b": 46},
+        "modebar": {"bgcolor": clear, "color": QUIET, "activecolor": HM},
+        "font": {"family": _FONT, "size": 13, "color": QUIET},
+        "legend": {**legend, "font": {"color": HM}},
+        "hoverlabel": {"font": {"family": _FONT}},
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        **axes,
+        **more,
+    }
+
+
+def _roomy(layout: Spec, runs: int) -> Spec:
+    """The layout with a legend of two columns, and higher by its rows, where the runs do not fit one."""
+    if runs <= 4:
+        return layout
+    legend = {**layout["legend"], "entrywidth": 0.5, "entrywidthmode": "fraction", "font": {"color": HM, "size": 12}}
+    return {**layout, "legend": legend, "height": layout["height"] + 20 * ((runs - 1) // 2)}
+
+
+def _note(text: str, x: float, y: float, **more: Any) -> Spec:
+    return {"text": text, "x": x, "y": y, "showarrow": False, "font": {"size": 12, "color": QUIET}, **more}
+
+
+def _error(interval: float, colour: str) -> Spec:
+    return {"type": "data", "array": [_known(interval)], "color": colour, "thickness": 1.2, "width": 0}
+
+
+def _text(text: str) -> str:
+    """Text that plotly shows as it is: it reads a few HTML tags and entities in labels."""
+    return escape(text, quote=False)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONG else name[: _LONG - 1] + "…"
+
+
+def _known(interval: float) -> float:
+    return 0.0 if isnan(interval) else interval

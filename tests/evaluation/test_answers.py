@@ -1,0 +1,31 @@
+"""Answers are those that the measures count."""
+
+from __future__ import annotations
+
+import torch
+
+from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.evaluation import MEASURES, prepare, run_episodes
+from lcwof.methods.pn import Prototypes
+from lcwof.models import BaseModel
+
+
+def test_the_answers_make_the_measures(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = Prototypes()
+    base, fitted = prepare(method, strokes_model, strokes)
+    source = EpisodeSource.of(strokes, "novel", 3, 1)
+    *_, last = run_episodes(method, base, fitted, source, [4, 7], filled_to=3)
+    given, old = last.answers, len(strokes.split.base)
+    assert given.answered.shape == given.confidence.shape == (2, len(given.true))
+    right, novel = given.answered == given.true, given.true >= old
+    for name, part in (("N/J", novel), ("B/J", ~novel)):
+        assert torch.allclose(100 * right[:, part].float().mean(1), last.values[:, MEASURES.index(name)])
+    assert given.confidence.min() >= 1 / (old + 3) and given.confidence.max() <= 1
+
+
+def test_the_classes_are_those_of_the_episodes_images(strokes: Dataset, strokes_model: BaseModel) -> None:
+    episodes = EpisodeSource.of(strokes, "novel", 3, 1).draw([0, 1, 2])
+    labels = strokes.images.labels[episodes.novel_queries]
+    named = [[strokes.split.novel[c] for c in row] for row in episodes.classes.tolist()]
+    assert named == [[strokes.images.classes[int(queries[0])] for queries in row] for row in labels]

@@ -1,0 +1,49 @@
+"""Tables for papers and spreadsheets, to the digit."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+from runs_by_hand import make_run
+
+from lcwof.report import csv_table, latex_table
+
+
+def test_latex_is_a_booktabs_tabular_with_the_best_hm_in_bold() -> None:
+    runs = [make_run("lcwof", [50.0, 54.0]), make_run("my_method", [49.0, 53.0]), make_run("pn", [40.0], shot=5)]
+    lines = latex_table(runs).splitlines()
+    assert lines[2:6] == [
+        r"\begin{tabular}{lrrrrrrr}",
+        r"\toprule",
+        r"method & N/N & B/B & N/J & B/J & hm & am & hm to lcwof \\",
+        r"\midrule",
+    ]
+    assert lines[6] == r"\multicolumn{8}{l}{digits, 5-way 1-shot, 2 episodes} \\"
+    own, joint = r"$80.00 \pm 0.00$ & $90.00 \pm 0.00$", r"$52.00 \pm 3.92$"
+    assert lines[7] == rf"lcwof & {own} & {joint} & {joint} & $\mathbf{{52.00 \pm 3.92}}$ & {joint} & -- \\"
+    assert lines[8].startswith(r"my\_method & ") and lines[8].endswith(r"$-1.00 \pm 0.00^{*}$ \\")
+    assert lines[9] == r"\midrule"
+    assert r"$\mathbf{40.00}$" in lines[11], "a single episode has no interval"
+    assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+
+
+def test_names_print_as_they_are_in_latex() -> None:
+    text = latex_table([make_run("m", [50.0, 54.0], data="a_b%{c}\\d~e\nf")])
+    assert r"a\_b\%\{c\}\textbackslash{}d\textasciitilde{}e f, 5-way" in text
+    assert "lcwof" not in text
+
+
+def test_csv_has_a_row_a_run_with_mean_and_interval() -> None:
+    runs = [make_run("lcwof", [50.0, 60.0]), make_run("ft", [48.0, 61.0]), make_run('a,"b', [40.0], shot=5)]
+    rows = list(csv.DictReader(StringIO(csv_table(runs))))
+    assert [(row["method"], row["way"], row["shot"], row["episodes"]) for row in rows] == [
+        ("lcwof", "5", "1", "2"),
+        ("ft", "5", "1", "2"),
+        ('a,"b', "5", "5", "1"),
+    ]
+    first, second, third = rows
+    assert (first["hm"], first["hm interval"], first["hm to lcwof"]) == ("55.0000", "9.8000", "")
+    paired = [second[f"hm to lcwof{which}"] for which in ("", " interval", " clear")]
+    assert paired == ["-0.5000", "2.9400", "no"]
+    assert (third["N/J"], third["N/J interval"]) == ("40.0000", "")

@@ -1,0 +1,94 @@
+"""Figures are valid for plotly, and show the numbers they are given."""
+
+from __future__ import annotations
+
+import json
+
+import plotly.graph_objects as go
+import pytest
+from runs_by_hand import four_answers_twice, lcwof_with_curves, make_run
+
+from lcwof.report import calibration, class_accuracies, learning_curves, tradeoff
+from lcwof.report.confusion import ClassAccuracy
+from lcwof.report.markup import figure
+from lcwof.report.plotly_figures import (
+    Spec,
+    balance_figure,
+    classes_figure,
+    curves_figure,
+    reliability_figure,
+    tradeoff_figure,
+)
+
+
+def named(spec: Spec) -> dict[str, Spec]:
+    """The traces with a name, having been found valid."""
+    go.Figure(spec)
+    json.dumps(spec, allow_nan=False)
+    return {trace["name"]: trace for trace in spec["data"] if "name" in trace}
+
+
+def test_the_curves_are_the_means_along_all_phases() -> None:
+    curves = learning_curves(lcwof_with_curves())
+    assert curves is not None
+    spec = curves_figure(curves)
+    traces = named(spec)
+    assert list(traces) == ["N/J", "B/J", "N/N", "B/B", "hm"]
+    assert traces["N/J"]["x"] == (0, 5, 10, 10, 14) and traces["N/J"]["y"] == [0.5, 50.5, 79.5, 79.5, 70.5]
+    assert [note["text"] for note in spec["layout"]["annotations"]] == ["phase 2", "phase 3"]
+    low, high = spec["data"][:2]
+    assert [high["y"][0], low["y"][0]] == pytest.approx([0.5 + 0.98, 0.5 - 0.98])
+
+
+def test_each_run_is_a_point_with_its_intervals_and_lcwof_is_black() -> None:
+    group = [make_run("iw", [52.0, 56.0]), make_run("lcwof", [50.0, 50.0]), make_run("pn", [40.0])]
+    traces = named(balance_figure(group))
+    assert list(traces) == ["iw", "lcwof", "pn"]
+    assert (traces["iw"]["x"], traces["iw"]["y"]) == ([54.0], [54.0])
+    assert traces["iw"]["error_x"]["array"] == [3.92] and traces["pn"]["error_x"]["array"] == [0.0]
+    assert traces["lcwof"]["marker"]["color"] == "#1c1c1e"
+    assert len({trace["marker"]["color"] for trace in traces.values()}) == 3
+
+
+def test_many_runs_have_a_legend_of_two_columns_and_the_room_for_it() -> None:
+    group = [make_run(f"method-{i:012d}", [50.0 + i, 52.0]) for i in range(5)]
+    few, many = balance_figure(group[:4]), balance_figure(group)
+    assert many["layout"]["height"] == few["layout"]["height"] + 2 * 20
+    assert many["layout"]["legend"]["entrywidth"] == 0.5 and "entrywidth" not in few["layout"]["legend"]
+    assert next(iter(named(many))) == "method-00000000…"
+
+
+def test_the_trade_off_ends_in_a_large_mark() -> None:
+    group = [lcwof_with_curves(), make_run("pn", [40.0])]
+    traces = named(tradeoff_figure(group, [tradeoff(run) for run in group]))
+    assert list(traces) == ["lcwof"]
+    assert traces["lcwof"]["marker"]["size"] == [5, 11]
+    assert traces["lcwof"]["text"] == ["phase 3, epoch 0", "phase 3, epoch 4"]
+
+
+def test_reliability_shows_bins_with_answers_only() -> None:
+    traces = named(reliability_figure(calibration(four_answers_twice())))
+    assert list(traces) == ["base samples", "novel samples"]
+    assert traces["base samples"]["x"] == pytest.approx([20, 40, 80, 100], abs=0.1)
+    assert traces["base samples"]["y"] == [100.0, 0.0, 100.0, 100.0]
+    assert traces["base samples"]["text"][0] == "1 of 4 answers"
+
+
+def test_few_classes_have_names_beside_their_bars_and_many_have_none() -> None:
+    base, novel = class_accuracies(four_answers_twice())
+    spec = classes_figure(base, novel)
+    assert spec["layout"]["yaxis"]["ticktext"] == ["d", "e", "c", "a", "b"]
+    assert named(spec)["base classes"]["x"] == [100.0, 50.0] and named(spec)["base classes"]["y"] == [3, 4]
+    many = [ClassAccuracy(f"class {i}", 90.0 - i, 15) for i in range(64)]
+    spec = classes_figure(many, novel)
+    assert named(spec)["base classes"]["y"][:2] == [90.0, 89.0]
+    assert not spec["layout"]["xaxis"]["showticklabels"]
+    assert named(spec)["base classes"]["hovertext"][1] == "class 1: 89.0% of 15"
+
+
+def test_names_cannot_leave_the_script_they_stand_in() -> None:
+    evil = "</script><b>&amp;"
+    spec = classes_figure([ClassAccuracy(evil, 50.0, 2)], [])
+    assert spec["data"][1]["hovertext"] == ["&lt;/script&gt;&lt;b&gt;&amp;amp;: 50.0% of 2"], "plotly reads tags"
+    inside = figure(evil, "", spec).partition('json">')[2].partition("</script>")[0]
+    assert json.loads(inside) == spec and not set(inside) & set("<>&")
