@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import plotly.graph_objects
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -22,7 +23,7 @@ from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_json, beside_markdown
-from lcwof.report.panels import panels_figure, panels_spec
+from lcwof.report.panels import panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     OurRow,
@@ -231,8 +232,10 @@ def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
     if what.figure:
         panels = plot_panels(what, runs)
         assert [len(panel.lines) for panel in panels] == [4 if "lambda" in key else 5] * len(panels)
-        figure, page = panels_figure(panels, 2), panels_spec(panels, 2)
-        assert len(figure.axes) == len(panels) and len(page["data"]) == sum(len(panel.lines) for panel in panels)
+        assert len(panels_figure(panels, 2).axes) == len(panels)
+        for panel in panels:
+            drawn = plotly.graph_objects.Figure(panel_spec(panel))  # which refuses what plotly does not know
+            assert [trace.name for trace in drawn.data] == [line.name for line in panel.lines]
 
 
 @pytest.mark.parametrize(
@@ -305,6 +308,6 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
         assert all(0 < sure <= 1 for sure in each["confidence"])
     assert not any(r for r, novel in zip(phases[0]["right"], phases[0]["novel"], strict=True) if novel)
     page = (tmp_path / "overview.html").read_text()
-    assert page.count("<script>/**") == 1 and page.count('class="plot"') == 2
+    assert page.count("<script>/**") == 1 and page.count('class="plot"') == 4
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000

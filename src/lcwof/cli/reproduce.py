@@ -23,11 +23,11 @@ from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_html, beside_json, beside_markdown
 from lcwof.report.figures import as_svg, save_png
-from lcwof.report.markup import NO_SCRIPT, figure, scripts
+from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
 from lcwof.report.page import html_page
-from lcwof.report.panels import panels_figure, panels_spec
+from lcwof.report.panels import panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
-from lcwof.report.points import points_figure, points_spec
+from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
     Place,
     Reproduction,
@@ -194,23 +194,24 @@ def _write(what: Reproduction, runs: Runs, out: Path) -> None:
 def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     """A figure: to look at in a page, and as SVG and PNG; what is drawn as JSON."""
     panels = plot_panels(what, runs)
-    drawn = {"": ("Accuracies, %", panels_figure(panels, 2), panels_spec(panels, 2))}
-    kept: dict[str, object] = {"key": what.key, "panels": [dataclasses.asdict(panel) for panel in panels]}
+    printed = {"": panels_figure(panels, 2)}
+    shown = figures([figure(panel.title, "", panel_spec(panel)) for panel in panels])
     file = _points_file(what, out)
     if what.figure == "overview" and file.exists():
         phases = [Points(**each) for each in json.loads(file.read_text())]
-        told = (
-            "Test samples of one episode: classes by colour, base classes pale; larger where surer; crosses are wrong"
+        printed["-points"] = points_figure(phases)
+        shown += (
+            "<h2>Test samples of one episode</h2><p>Base classes are pale; larger where the answer is sure, crosses "
         )
-        drawn["-points"] = (told, points_figure(phases), points_spec(phases))
-    for name, (_, printed, _) in drawn.items():
-        write_aside(out / f"{what.key}{name}.svg", as_svg(printed, what.key + name, what.about).encode())
-        save_png(printed, out / f"{what.key}{name}.png")
-    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}"
-    body += "".join(figure(caption, "", spec) for caption, _, spec in drawn.values())
-    body += "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+        shown += "where it is wrong.</p>" + figures([figure(*title_of(each), points_spec(each)) for each in phases])
+    for name, drawn in printed.items():
+        write_aside(out / f"{what.key}{name}.svg", as_svg(drawn, what.key + name, what.about).encode())
+        save_png(drawn, out / f"{what.key}{name}.png")
+    kept = {"key": what.key, "panels": [dataclasses.asdict(panel) for panel in panels], "notes": notes}
+    told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
     write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
-    write_aside(out / f"{what.key}.json", (json.dumps({**kept, "notes": notes}, indent=1) + "\n").encode())
+    write_aside(out / f"{what.key}.json", (json.dumps(kept, indent=1) + "\n").encode())
     say(f"{what.about}\nWritten: {out / what.key}.html, and .svg, .png and .json beside it.")
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log10
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from lcwof.report.figures import FAINT, QUIET, SIZE, quiet_axes
-from lcwof.report.plotly_figures import Spec
+from lcwof.report.plotly_figures import Spec, axis, layout, note
 
 
 @dataclass(frozen=True)
@@ -67,38 +67,30 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
     return figure
 
 
-def panels_spec(panels: Sequence[Panel], columns: int) -> Spec:
+def panel_spec(panel: Panel) -> Spec:
     """For the page: the same, with values under the pointer."""
-    from plotly.graph_objects import Scatter
-    from plotly.subplots import make_subplots
+    data = [
+        {
+            "x": line.x,
+            "y": line.y,
+            "customdata": line.interval,
+            "name": line.name,
+            "mode": "lines",
+            "line": {"color": line.colour, "width": 2, "dash": "dash" if line.dashed else "solid"},
+            "hovertemplate": "%{y:.1f} ± %{customdata:.1f}",
+        }
+        for line in panel.lines
+    ]
+    names = [note(name, x, 1, yref="paper", yanchor="bottom", xanchor="left") for x, name in panel.marks]
+    shapes = [_upright(x, x, {"line": {"color": FAINT, "width": 1}}) for x, _ in panel.marks]
+    if panel.shaded:
+        shapes.append(_upright(*panel.shaded, {"fillcolor": "rgba(0,0,0,0.07)", "line": {"width": 0}}))
+    ends = min(min(line.x) for line in panel.lines), max(max(line.x) for line in panel.lines)
+    along = axis(panel.along, [log10(end) for end in ends] if panel.log else ends)
+    axes = {"xaxis": {**along, "type": "log" if panel.log else "linear"}, "yaxis": axis("accuracy, %", [0, 101])}
+    more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
+    return {"data": data, "layout": layout(axes, **more)}
 
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    titles = [panel.title for panel in panels]
-    figure = make_subplots(rows, columns, subplot_titles=titles, horizontal_spacing=0.08, vertical_spacing=0.16)
-    for at, panel in enumerate(panels):
-        where = {"row": at // columns + 1, "col": at % columns + 1}
-        for line in panel.lines:
-            style = {"color": line.colour, "width": 2, "dash": "dash" if line.dashed else "solid"}
-            shown = "%{x}: %{y:.2f} ± %{customdata:.2f}<extra>" + line.name + "</extra>"
-            trace = Scatter(
-                x=line.x,
-                y=line.y,
-                customdata=line.interval,
-                name=line.name,
-                legendgroup=line.name,
-                showlegend=at == 0,
-                mode="lines",
-                line=style,
-                hovertemplate=shown,
-            )
-            figure.add_trace(trace, **where)
-        if panel.shaded:
-            low, high = panel.shaded
-            figure.add_vrect(x0=low, x1=high, fillcolor="black", opacity=0.07, line_width=0, **where)
-        for x, name in panel.marks:
-            figure.add_vline(x=x, line_color=FAINT, annotation_text=name, annotation_font_color=QUIET, **where)
-        figure.update_xaxes(title_text=panel.along, type="log" if panel.log else "linear", **where)
-        figure.update_yaxes(range=[0, 100], gridcolor=FAINT, **where)
-    figure.update_layout(height=360 * rows, template="simple_white", legend={"orientation": "h", "y": 1.12})
-    return dict(json.loads(figure.to_json()))
+
+def _upright(low: float, high: float, look: Spec) -> Spec:
+    return {"type": "rect", "x0": low, "x1": high, "y0": 0, "y1": 1, "yref": "paper", "layer": "below", **look}

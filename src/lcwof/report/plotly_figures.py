@@ -56,13 +56,13 @@ def curves_figure(curves: Curves) -> Spec:
         data.append({"x": curves.epochs, "y": curves.mean[name], "mode": "lines", **shown})
     shapes, names = [], []
     for number, phase in enumerate(curves.phases):
-        names.append(_note(_text(phase.name), (phase.start + phase.end) / 2, 1, yref="paper", yanchor="bottom"))
+        names.append(note(_text(phase.name), (phase.start + phase.end) / 2, 1, yref="paper", yanchor="bottom"))
         if number:
             area = {"type": "rect", "x0": phase.start, "x1": phase.end, "y0": 0, "y1": 1, "yref": "paper"}
             shapes.append({**area, "fillcolor": "rgba(0,0,0,0.035)", "line": {"width": 0}, "layer": "below"})
-    axes = {"xaxis": _axis("epochs", [0, curves.phases[-1].end]), "yaxis": _axis("accuracy, %", [0, 101])}
+    axes = {"xaxis": axis("epochs", [0, curves.phases[-1].end]), "yaxis": axis("accuracy, %", [0, 101])}
     more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
-    return {"data": data, "layout": _layout(axes, **more)}
+    return {"data": data, "layout": layout(axes, **more)}
 
 
 def balance_figure(group: Sequence[Run]) -> Spec:
@@ -77,7 +77,7 @@ def balance_figure(group: Sequence[Run]) -> Spec:
         told = f"B/J {x[0]:.2f}<br>N/J {y[0]:.2f}<br>hm {run.summary()['hm'][0]:.2f}"
         point = {"x": [x[0]], "y": [y[0]], "mode": "markers", "marker": {**look, "size": 10}}
         data.append({**point, **bars, "name": _text(_short(label(run, group))), "hovertemplate": told})
-    return {"data": data, "layout": _roomy(_layout(_joint_axes(low, high), annotations=notes), len(group))}
+    return {"data": data, "layout": _roomy(layout(_joint_axes(low, high), annotations=notes), len(group))}
 
 
 def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> Spec:
@@ -92,7 +92,7 @@ def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> S
             points = {"x": path.base, "y": path.novel, "marker": {**look, "size": sizes}}
             data.append({**points, **line, **shown, "name": _text(_short(label(run, group)))})
     followed = sum(path is not None for path in found)
-    return {"data": data, "layout": _roomy(_layout(_joint_axes(0, 100), annotations=notes), followed)}
+    return {"data": data, "layout": _roomy(layout(_joint_axes(0, 100), annotations=notes), followed)}
 
 
 def reliability_figure(found: Calibration) -> Spec:
@@ -101,8 +101,8 @@ def reliability_figure(found: Calibration) -> Spec:
     data: list[Spec] = [{**even, "hoverinfo": "skip", "showlegend": False}]
     for name, part, colour in (("base samples", found.base, BASE), ("novel samples", found.novel, NOVEL)):
         data.append(_reliability_line(part, name, colour))
-    axes = {"xaxis": _axis("confidence, %", [0, 103]), "yaxis": _axis("right, %", [0, 103])}
-    return {"data": data, "layout": _layout(axes)}
+    axes = {"xaxis": axis("confidence, %", [0, 103]), "yaxis": axis("right, %", [0, 103])}
+    return {"data": data, "layout": layout(axes)}
 
 
 def _reliability_line(part: Reliability, name: str, colour: str) -> Spec:
@@ -130,10 +130,10 @@ def classes_figure(base: Sequence[ClassAccuracy], novel: Sequence[ClassAccuracy]
     if lying:
         by_class |= {"tickvals": list(range(len(names))), "ticktext": names, "automargin": True}
         by_class["range"] = by_class["range"][::-1]
-        axes = {"xaxis": _axis("right among all classes, %", [0, 100]), "yaxis": by_class}
-        return {"data": data, "layout": _layout(axes, height=max(360, 120 + 22 * len(names)), bargap=0.25)}
-    axes = {"xaxis": {**by_class, "showticklabels": False}, "yaxis": _axis("right among all classes, %", [0, 100])}
-    return {"data": data, "layout": _layout(axes, height=360, bargap=0.1)}
+        axes = {"xaxis": axis("right among all classes, %", [0, 100]), "yaxis": by_class}
+        return {"data": data, "layout": layout(axes, height=max(360, 120 + 22 * len(names)), bargap=0.25)}
+    axes = {"xaxis": {**by_class, "showticklabels": False}, "yaxis": axis("right among all classes, %", [0, 100])}
+    return {"data": data, "layout": layout(axes, height=360, bargap=0.1)}
 
 
 def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
@@ -153,7 +153,7 @@ def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
             continue
         at, height = seen[0]
         through = "top" if height > high - 0.05 * (high - low) else "bottom"  # the top, or else the left
-        notes.append(_note(f"hm {hm}", at, height, xanchor="left", yanchor=through))
+        notes.append(note(f"hm {hm}", at, height, xanchor="left", yanchor=through))
     return data, notes
 
 
@@ -170,18 +170,18 @@ def _looks(group: Sequence[Run]) -> list[Spec]:
 def _joint_axes(low: float, high: float) -> Spec:
     room = 0.02 * (high - low)
     limits = [low - room, high + room]
-    axes = {"xaxis": _axis("B/J, %", limits), "yaxis": _axis("N/J, %", limits)}
-    for axis in axes.values():
-        axis["showgrid"] = False
+    axes = {"xaxis": axis("B/J, %", limits), "yaxis": axis("N/J, %", limits)}
+    for each in axes.values():
+        each["showgrid"] = False
     return axes
 
 
-def _axis(title: str, limits: Sequence[float]) -> Spec:
+def axis(title: str, limits: Sequence[float]) -> Spec:
     lines = {"gridcolor": FAINT, "zeroline": False, "showline": True, "linecolor": FAINT, "automargin": True}
     return {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, "range": list(limits), **lines}
 
 
-def _layout(axes: Spec, height: int = 390, legend_y: float = 1.02, top: int = 50, **more: Any) -> Spec:
+def layout(axes: Spec, height: int = 390, legend_y: float = 1.02, top: int = 50, **more: Any) -> Spec:
     """top: room for the legend and, above it, the buttons that show on pointing at a figure."""
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": legend_y, "yanchor": "bottom"}
     clear = "rgba(0,0,0,0)"
@@ -207,7 +207,7 @@ def _roomy(layout: Spec, runs: int) -> Spec:
     return {**layout, "legend": legend, "height": layout["height"] + 20 * ((runs - 1) // 2)}
 
 
-def _note(text: str, x: float, y: float, **more: Any) -> Spec:
+def note(text: str, x: float, y: float, **more: Any) -> Spec:
     return {"text": text, "x": x, "y": y, "showarrow": False, "font": {"size": 12, "color": QUIET}, **more}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from matplotlib import colormaps
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 
 from lcwof.engine.overview import Points
 from lcwof.report.figures import SIZE
-from lcwof.report.plotly_figures import Spec
+from lcwof.report.plotly_figures import Spec, layout
 
 _SMALL, _LARGE = 3.0, 11.0  # pixels across, of answers with confidence 0 and 1
 
@@ -39,7 +38,7 @@ def points_figure(phases: Sequence[Points]) -> Figure:
     for at, points in enumerate(phases):
         ax = figure.add_axes((at / len(phases) + 0.01, 0.02, 1 / len(phases) - 0.02, 0.88))
         ax.set_axis_off()
-        ax.set_title(_title(points), loc="left", fontsize=SIZE)
+        ax.set_title("\n".join(title_of(points)), loc="left", fontsize=SIZE)
         for right, marker in ((True, "o"), (False, "x")):
             chosen = [i for i, r in enumerate(points.right) if r == right]
             ax.scatter(
@@ -53,30 +52,22 @@ def points_figure(phases: Sequence[Points]) -> Figure:
     return figure
 
 
-def points_spec(phases: Sequence[Points]) -> Spec:
-    """For the page: the same, with class, answer and confidence under the pointer."""
-    from plotly.graph_objects import Scatter
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(1, len(phases), subplot_titles=[_title(p) for p in phases], horizontal_spacing=0.02)
-    for at, points in enumerate(phases, start=1):
-        symbols = ["circle" if right else "x-thin-open" for right in points.right]
-        told = [
-            f"{'novel' if novel else 'base'} class {c}, {'right' if right else 'wrong'}, confidence {sure:.2f}"
-            for c, novel, right, sure in zip(points.classes, points.novel, points.right, points.confidence, strict=True)
-        ]
-        marker = {"color": _colours(points), "size": _sizes(points), "symbol": symbols}
-        trace = Scatter(x=points.x, y=points.y, mode="markers", marker=marker, text=told, hoverinfo="text")
-        figure.add_trace(trace, row=1, col=at)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    figure.update_layout(height=420, showlegend=False, template="simple_white")
-    return dict(json.loads(figure.to_json()))
+def points_spec(points: Points) -> Spec:
+    """One phase for the page, with class, answer and confidence under the pointer."""
+    told = [
+        f"{'novel' if novel else 'base'} class {c}, {'right' if right else 'wrong'}, confidence {sure:.2f}"
+        for c, novel, right, sure in zip(points.classes, points.novel, points.right, points.confidence, strict=True)
+    ]
+    symbols = ["circle" if right else "x-thin-open" for right in points.right]
+    marker = {"color": _colours(points), "size": _sizes(points), "symbol": symbols}
+    data = {"x": points.x, "y": points.y, "mode": "markers", "marker": marker, "text": told, "hoverinfo": "text"}
+    axes = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
+    return {"data": [data], "layout": layout(axes, top=10, showlegend=False)}
 
 
-def _title(points: Points) -> str:
+def title_of(points: Points) -> tuple[str, str]:
     parts = []
     for name, wanted in (("base", False), ("novel", True)):
         right = [r for r, novel in zip(points.right, points.novel, strict=True) if novel == wanted]
         parts.append(f"{name} {100 * sum(right) / max(1, len(right)):.0f}% right")
-    return f"after {points.phase}: {', '.join(parts)}"
+    return f"after {points.phase}", ", ".join(parts)
