@@ -49,7 +49,8 @@ def difference_words(paired: Paired) -> str:
 
 def results_table(runs: Sequence[Run]) -> Group:
     """A table for each data set, way and shot, one row a run, the highest hm first and bold; 80 columns are enough."""
-    return Group(*(_setting_table(setting, group, runs) for setting, group in by_setting(runs).items()))
+    tables = [_setting_table(setting, group, runs) for setting, group in by_setting(runs).items()]
+    return Group(*(part for table in tables for part in (table, "")))
 
 
 def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) -> Table:
