@@ -155,6 +155,9 @@ tuned = false
         assert result.exit_code == 0, result.output
         return result.output
 
+    assert "own.md" in run("--only", "pn")
+    rows = json.loads((out / "own.json").read_text())["cells"]
+    assert {c["row"] for c in rows if c["mean"] is not None} == {"prototypes"}
     assert "own.md" in run()
     cells = json.loads((out / "own.json").read_text())["cells"]
     ran = {(c["row"], c["over"]) for c in cells if c["mean"] is not None}
@@ -172,6 +175,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     for words, why in (
         (["reproduce", "mini"], "nothing to reproduce is named 'mini'"),
         (["reproduce", "mini-gfsl", "--base", "x"], "write DATA/BACKBONE=FILE"),
+        (["reproduce", "early-stop", "--only", "x"], "--only x: the runs of early-stop are early-1e4"),
     ):
         result = runner.invoke(app, words)
         assert isinstance(result.exception, LcwofError) and why in str(result.exception)

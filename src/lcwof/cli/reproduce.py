@@ -48,6 +48,7 @@ def reproduce(
         list[str] | None, typer.Option(help="A base model to take instead of making one.", metavar="DATA/BACKBONE=FILE")
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Fewer episodes or streams, for a try.")] = None,
+    only: Annotated[str | None, typer.Option(help="Runs to do now, with commas between them.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing: tables from the runs that are there.")] = False,
     at_once: AtOnce = None,
     device: Device = None,
@@ -63,6 +64,8 @@ def reproduce(
     lcwof reproduce mini-gfsl --root ~/data
 
     lcwof reproduce distillation --root ~/data --base mini-imagenet/resnet12=base.safetensors --episodes 20
+
+    lcwof reproduce mini-gfsl --root ~/data --only lcwof,pn
 
     lcwof reproduce all --root ~/data -o runs/paper
     """
@@ -87,11 +90,12 @@ def reproduce(
             rows = tuple(dataclasses.replace(row, episodes=None) for row in what.rows)
             what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
         try:
-            runs = _there(what, out) if show else _run(what, start, out, given)
+            if not show:
+                _run(what, start, out, given, set(only.split(",")) if only else None)
         except KeyboardInterrupt:
             errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
             raise typer.Exit(130) from None
-        _write(what, runs, out)
+        _write(what, _there(what, out), out)
 
 
 def _find(key: str, known: dict[str, Reproduction]) -> Reproduction:
@@ -131,21 +135,26 @@ def _list(known: dict[str, Reproduction], root: Path | None) -> None:
     )
 
 
-def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str]) -> Runs:
-    runs: Runs = {}
+def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str], only: set[str] | None) -> None:
+    names = {row.run for _, _, row in what.wanted()}
+    if only and only - names:
+        raise LcwofError(
+            f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {', '.join(sorted(names))}."
+        )
     studies: dict[Place, Study] = {}
     for place, setting, row in what.wanted():
+        if only and row.run not in only:
+            continue
         file = _base(what, place, start, out, given, 0)
         pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
         folder = out / what.data / str(place)
         study = studies.setdefault(place, Study(folder, progress_bar, errors.print))
         entry = what.entry(place, setting, row, start, file, pseudo)
-        runs[place, setting, row.run] = study.run_one(entry)
+        study.run_one(entry)
         points = _points_file(what, out)
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
-    return runs
 
 
 def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dict[str, str], pseudo: int) -> str:

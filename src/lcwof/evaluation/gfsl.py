@@ -47,10 +47,25 @@ def prepare(
     model.require_classes(data.split.base)
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
-    inputs = Inputs(model, data.images, data.augment, method.adapt, compute)
+    inputs = _inputs(model, data, method.adapt, compute or Compute(model.head.device))
     unlabelled = torch.cat(data.images.of_classes(data.split.val)) if data.split.val else None
     base = Base(model, inputs, pool, fitting, cache_folder() / "fits", unlabelled)
     return base, method.fit_base(base)
+
+
+_made: list[tuple[BaseModel, Dataset, Inputs]] = []
+
+
+def _inputs(model: BaseModel, data: Dataset, adapt: int, compute: Compute) -> Inputs:
+    """Those made last for the same model and data serve again, with what they have compiled and computed: a study runs
+    many methods one after the other."""
+    for known, theirs, inputs in _made:
+        if known is model and theirs is data and (inputs.adapt, inputs.compute) == (adapt, compute):
+            return inputs
+    made = Inputs(model, data.images, data.augment, adapt, compute)
+    _made.append((model, data, made))
+    del _made[:-2]  # one for methods that adapt, one for those that do not
+    return made
 
 
 def run_episodes(
