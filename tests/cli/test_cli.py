@@ -104,13 +104,24 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", *short, "--json"))
     assert {row["method"] for row in rows} == {"lcwof", "pn", "gfsv"}
     assert about.stat().st_mtime_ns == made, "what is there is not done again"
-    for wrong in (["--shot", 2], ["--methods", "lcwof", "--no-tune"]):  # the latter would stand among tuned ones
-        result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", *wrong]])
-        assert isinstance(result.exception, LcwofError) and "other settings (" in str(result.exception)
+    for wrong in (
+        ["--methods", "pn", "--shot", 2],
+        ["--methods", "lcwof", *short, "--no-tune"],  # would stand among tuned ones
+        ["--methods", "lcwof", *short, "--set", "method.phase2.epochs=7"],
+        ["--methods", "lcwof", *short, "--set", "tune.episodes=3"],
+    ):
+        result = runner.invoke(app, [str(word) for word in [*words, *wrong]])
+        assert isinstance(result.exception, LcwofError) and "other settings (" in str(result.exception), wrong
+    recipe = tmp_path / "own.toml"  # its grid is of lcwof alone
+    recipe.write_text(
+        "[method]\nphase2.epochs = 2\nphase3.epochs = 1\n[tune]\nepisodes = 1\ngrid.weight_constraint = [1.0]\n"
+    )
+    few = ["--data", "digits", "--model", base, "--way", 2, "--shot", 1, "--episodes", 1, "--methods", "lcwof,pn"]
+    assert "pn" in lcwof("compare", recipe, *few, "-o", tmp_path / "g")
     other = tmp_path / "other.safetensors"
     lcwof("pretrain", "--data", "digits", "--backbone", "mlp", "--epochs", 1, "-o", other)
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
-    assert isinstance(result.exception, LcwofError) and "other settings (model)" in str(result.exception)
+    assert isinstance(result.exception, LcwofError) and "other settings (tuning, model)" in str(result.exception)
     shutil.rmtree(tmp_path / "c" / "pn")  # tuned, not evaluated: as an interruption leaves it
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
     assert isinstance(result.exception, LcwofError) and "was tuned for other settings" in str(result.exception)
@@ -160,7 +171,7 @@ def test_streams_are_compared_and_a_comparison_goes_on(base: Path, tmp_path: Pat
     assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == before, "not done again"
     for wrong, why in (
         ([*words, "--methods", "ft"], "give --pseudo-model FILE"),
-        ([*with_model, "--seed", 3], "other settings (seed)"),
+        ([*with_model, "--seed", 3], "other settings (seed, tuning)"),
         ([*with_model, "--methods", "nothing"], "no method named 'nothing'"),
     ):
         result = runner.invoke(app, [str(word) for word in wrong])

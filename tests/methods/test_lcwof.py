@@ -16,6 +16,7 @@ from lcwof.evaluation import prepare, tune
 from lcwof.learning import Batch
 from lcwof.learning import learners as module
 from lcwof.methods import Base, Task
+from lcwof.methods.embeddings import embed
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig, LCwoFState
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -93,6 +94,15 @@ def test_statistics_adapt_only_where_asked_and_to_each_learner_alone(digits: Dat
         torch.testing.assert_close(value[0], found[name][0], atol=1e-4, rtol=1e-4)
 
 
+def test_embeddings_of_learners_with_their_own_statistics_use_these(digits: Dataset, digits_model: BaseModel) -> None:
+    base, states = learned(variant(batch_norm="adapting"), digits, digits_model)
+    mine, images = states[-1].learners, digits.split.test[:4].expand(2, -1)
+    expected = mine.structure.embed(mine.weights(), base.inputs.plain(images))
+    torch.testing.assert_close(embed(base, images, mine), expected)
+    shared = mine.structure.embed(mine.tail, base.inputs.plain(images))
+    assert not torch.allclose(shared, expected, rtol=0.01)
+
+
 def test_a_bias_of_each_class_starts_at_0_for_base_classes_and_learns(digits: Dataset, digits_model: BaseModel) -> None:
     base, states = learned(variant(bias=True), digits, digits_model)
     dim = digits_model.head.shape[1]
@@ -137,6 +147,21 @@ def test_phases_in_turns(digits: Dataset, digits_model: BaseModel) -> None:
 def test_without_phase_3_tuning_stops_phase_2(digits: Dataset, digits_model: BaseModel) -> None:
     config = variant(phase3__epochs=0, phase2__epochs=4).config
     tuning = tune(LCwoF, config, digits_model, digits, 2, 1, 2, grid={"weight_constraint": [1e3]})
-    tried = {candidate.settings["phase2.epochs"] for candidate in tuning.candidates}
-    assert tried == {0, 1, 2, 3, 4}
+    tried = [candidate.settings["phase2.epochs"] for candidate in tuning.candidates]
+    assert sorted(tried) == [0, 1, 2, 3, 4]
+    config = replace_field(config, "phase2.epochs", 45)  # of which every second is looked at, and the last
+    tuning = tune(LCwoF, config, digits_model, digits, 2, 1, 2, grid={"weight_constraint": [1e3]})
+    found = {candidate.settings["phase2.epochs"]: candidate for candidate in tuning.candidates}
+    assert sorted(found) == [*range(0, 45, 2), 45]
+    alone = tune(
+        LCwoF,
+        replace_field(config, "phase2.epochs", 0),
+        digits_model,
+        digits,
+        2,
+        1,
+        2,
+        grid={"weight_constraint": [1e3]},
+    )
+    assert found[0].hm == pytest.approx(alone.best.hm), "the start is not mixed with the end"
     assert tuning.apply(config).phase3.epochs == 0

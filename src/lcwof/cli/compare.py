@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -142,8 +143,10 @@ def _recipes(start: Recipe, methods: str) -> dict[str, Recipe]:
     names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     found = {}
     for name in names:
-        settings = start.method if start.method_name == name else {"name": name}
-        found[get_method(name).name] = dataclasses.replace(start, method=settings, tuning={})
+        own = start.method_name == name
+        tune = start.tune if own else dataclasses.replace(start.tune, grid={})  # a recipe's grid is of its own method
+        settings = start.method if own else {"name": name}
+        found[get_method(name).name] = dataclasses.replace(start, method=settings, tune=tune, tuning={})
     return found
 
 
@@ -169,6 +172,8 @@ def _differences(runs: list[Run]) -> None:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for run in sorted(runs, key=lambda run: -run.summary()["hm"][0]):
         paired = None if lcwof is None or run is lcwof else paired_difference(run, lcwof)
-        shown = "–" if paired is None else f"{paired.mean:+.2f} ± {paired.interval:.2f}"
+        shown = "–" if paired is None else f"{paired.mean:+.2f}"
+        if paired is not None and not isnan(paired.interval):
+            shown += f" ± {paired.interval:.2f}"
         table.add_row(run.path.name, shown, f"{run.about['seconds']:.0f}")
     console.print(table)

@@ -25,7 +25,7 @@ from lcwof.report.beside import beside_html, beside_json, beside_markdown
 from lcwof.report.figures import as_svg, save_png
 from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
 from lcwof.report.page import html_page
-from lcwof.report.panels import panel_spec, panels_figure
+from lcwof.report.panels import panel_json, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
@@ -80,7 +80,7 @@ def reproduce(
         tune = dataclasses.replace(tune, episodes=min(episodes, tune.episodes), streams=min(episodes, tune.streams))
         start = dataclasses.replace(start, tune=tune)
     given = dict(_given(text) for text in base or [])
-    if keys == ["all"]:
+    if keys == ["all"] and not show:
         absent = [what.key for what in wanted if not is_present(what.data, Path(root) if root else None)]
         if absent:
             errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
@@ -187,6 +187,9 @@ def _there(what: Reproduction, out: Path) -> Runs:
 
 
 def _write(what: Reproduction, runs: Runs, out: Path) -> None:
+    if not runs:
+        errors.print(f"{what.key}: none of its runs is there.")
+        return
     notes = _notes(what, runs)
     if what.paper is None:
         _draw(what, runs, out, notes)
@@ -216,7 +219,7 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     for name, drawn in printed.items():
         write_aside(out / f"{what.key}{name}.svg", as_svg(drawn, what.key + name, what.about).encode())
         save_png(drawn, out / f"{what.key}{name}.png")
-    kept = {"key": what.key, "panels": [dataclasses.asdict(panel) for panel in panels], "notes": notes}
+    kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": notes}
     told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
     body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
     write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())

@@ -32,7 +32,7 @@ def mini_kinetics(root: Path) -> Dataset:
     about="features of clips of UCF101, 51 base classes",
     get=_GET,
     needs=f"ucf101.npz, or ucf101-SPLIT.npz with the option split: {_HOLDS}",
-    find=lambda root: _file(root, "ucf101"),
+    find=lambda root: next(root.glob("ucf101*.npz"), None) or _file(root, "ucf101"),
 )
 def ucf101(root: Path, *, split: str = "") -> Dataset:
     name = f"ucf101-{split}" if split else "ucf101"

@@ -63,7 +63,7 @@ def overview(recipe: Recipe, model: BaseModel, data: Dataset, episode: int = 0, 
     shown = [points("phase 1", state)]
     *_, state = method.grow(base, fitted, state, task)
     shown.append(points("phase 2", state))
-    *_, state = method.settle(base, fitted, state, task)
+    *_, state = (state, *method.settle(base, fitted, state, task))
     return [*shown, points("phase 3", state)]
 
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from lcwof.config import flat
+from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
 from lcwof.engine.choose import Outcome, choose, choose_stream, write_choice
 from lcwof.engine.recipe import Data, Recipe, read_recipe
@@ -51,7 +53,9 @@ class Study:
     def run(self, entries: Sequence[Entry]) -> list[Run | StreamRun]:
         """All of them. What cannot work is found before any work starts."""
         for entry in entries:
-            entry.recipe.kind()
+            entry.recipe.method_config()
+            if entry.tuned:
+                entry.recipe.grid()
             self.model(entry.recipe)
             self.data(entry.recipe.data)
         return [self.run_one(entry) for entry in entries]
@@ -85,9 +89,8 @@ class Study:
         recipe, file = entry.recipe, self.folder / f"{entry.name}.toml"
         if file.exists():
             chosen = read_recipe([file], {}, [])
-            asked, found = (_chosen_for(r, entry.protocol) for r in (recipe, chosen))
-            if asked != found:
-                raise LcwofError(f"{file} was tuned for other settings, {found}: choose another --out.")
+            if chosen.tuning.get("asked") != self._asked(entry):
+                raise LcwofError(f"{file} was tuned for other settings: choose another --out, or remove it.")
             return dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
         data = self.data(recipe.data)
         with self.bars(f"{entry.name} tune".ljust(16)) as show:
@@ -101,8 +104,21 @@ class Study:
                 tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, _fitting(show))
             else:
                 tuning, chosen = choose(recipe, self.model(recipe), data, show, _fitting(show))
+        chosen = dataclasses.replace(chosen, tuning={**chosen.tuning, "asked": self._asked(entry)})
         write_choice(tuning, chosen, file)
         return chosen
+
+    def _asked(self, entry: Entry) -> str:
+        """What a choice depends on, in short."""
+        recipe, tree = entry.recipe, entry.recipe.resolved()
+        how = {key: tree["evaluate"][key] for key in ("way", "shot")}
+        if entry.protocol == "ifsl":
+            how = {key: value for key, value in tree["stream"].items() if key != "streams"}
+        number = recipe.tune.streams if entry.protocol == "ifsl" else recipe.tune.episodes
+        model = entry.pseudo_model if entry.protocol == "ifsl" else recipe.model
+        about = self.model(dataclasses.replace(recipe, model=model)).about if model else None
+        data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
+        return cache_key([tree["method"], recipe.grid(), number, how, about, data, entry.outcome])
 
     def _same(self, run: Run | StreamRun, entry: Entry) -> Run | StreamRun:
         """A run that is there already, where it is the one asked for."""
@@ -111,18 +127,19 @@ class Study:
         deciding = {key: value for key, value in asked[section].items() if key != "answers"}  # runs before had none
         other = [key for key, value in deciding.items() if found[section].get(key) != value]
         other += ["data"] if asked["data"]["name"] != found["data"]["name"] else []
-        other += [] if entry.tuned or asked["method"] == found["method"] else ["method"]
+        why = found.get("tuning") or {}
+        chosen_for = why.get("asked", "") if entry.tuned else ""
+        other += [] if entry.tuned == bool(why) and chosen_for in ("", self._asked(entry)) else ["tuning"]
+        mine, theirs = (
+            {key: value for key, value in flat(x["method"]).items() if key not in why.get("settings", {})}
+            for x in (asked, found)
+        )
+        other += [] if mine == theirs else ["method"]
         about = json.loads(json.dumps(self.model(entry.recipe).about))
         other += ["model"] if run.about["model"] != about else []
         if other:
             raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
         return run
-
-
-def _chosen_for(recipe: Recipe, protocol: str) -> tuple[Any, ...]:
-    how = recipe.stream if protocol == "ifsl" else recipe.evaluate
-    model = None if protocol == "ifsl" else recipe.model
-    return model, recipe.data.name, how.way, how.shot
 
 
 def _fitting(show: Show) -> Callable[[str, int, int], None]:

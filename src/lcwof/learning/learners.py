@@ -46,7 +46,7 @@ class Learners:
     @torch.no_grad()
     def start_from_means(self, inputs: Inputs, support: Tensor, labels: Tensor) -> None:
         """Start the novel head from the examples, (E, M) each, instead of at random; labels are joint ones."""
-        embedded = self.structure.embed(self.tail, inputs.plain(support), once=True)
+        embedded = self.structure.embed(self.weights(), inputs.plain(support), once=True)
         own = labels - self.base_head.shape[1]
         self.novel_head = self.scoring.start_novel(embedded, own, self.novel_head.shape[1], self.base_head)
 

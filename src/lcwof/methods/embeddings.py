@@ -16,7 +16,7 @@ _AT_ONCE = 256
 @torch.no_grad()
 def embed(base: Base, index: Tensor, learners: Learners | None = None) -> Tensor:
     """Embeddings of plain images, (E, M) -> (E, M, D): of the learners, or of the base model."""
-    tail = learners.tail if learners else base.inputs.tail.copies(len(index))
+    tail = learners.weights() if learners else base.inputs.tail.copies(len(index))
     parts = index.split(max(1, _AT_ONCE // len(index)), dim=1)
     return torch.cat([base.inputs.tail.embed(tail, base.inputs.plain(part), once=True) for part in parts], dim=1)
 

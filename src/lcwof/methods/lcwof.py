@@ -131,6 +131,8 @@ class LCwoF(Method):
 
     def settle(self, base: Base, fitted: Tensor | None, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
         """Phase 3, on a copy."""
+        if not self.config.phase3.epochs:
+            return
         learners = state.learners.copy()
         yield LCwoFState("phase 3", 0, learners)
         how, lam, draws = self.config.phase3, self.constraint(memory.shots), memory.draws["phase 3"]

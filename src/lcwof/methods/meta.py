@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from lcwof import __version__
 from lcwof.data.cache import cache_key
 from lcwof.learning import Inputs, Learners, Scoring
 from lcwof.learning.tail import stack
@@ -116,7 +117,8 @@ def meta_train(
 ) -> None:
     """Train a module by Adam; the loss of a step depends on its number alone, and moves what it depends on. Where the
     base has a place for it, the outcome is kept there and found again, and an interrupted training goes on."""
-    identity = [method.name, asdict(method.config), base.model.about, float(base.model.head.double().sum())]
+    computed = __version__, str(base.inputs.compute.dtype)
+    identity = [method.name, asdict(method.config), base.model.about, float(base.model.head.double().sum()), computed]
     file = base.store / f"{cache_key(identity)}.safetensors" if base.store else None
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, betas=betas)
     done = 0

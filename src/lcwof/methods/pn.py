@@ -93,7 +93,7 @@ class Prototypes(Method):
 
     def _train(self, base: Base, module: Episodic) -> None:
         config = self.config
-        source = FakeSource(base, groups=base_images(base))
+        source = FakeSource(base, groups=[group.to(base.inputs.device) for group in base_images(base)])
         classes = len(base.model.head)
         way = min(config.meta_way, classes)
         each = max(1, min(config.meta_queries, int(base.pool.counts.min()) - max(config.meta_shots)))

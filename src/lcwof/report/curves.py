@@ -68,7 +68,8 @@ def _phases(run: Run, names: Sequence[str], epochs: Sequence[int]) -> tuple[Phas
     for name in dict.fromkeys(names):
         measured = max(e for n, e in zip(names, epochs, strict=True) if n == name)
         section = settings.get(name.replace(" ", ""))  # "phase 2" is set in [method.phase2]
-        length = max(measured, section.get("epochs", 0) if isinstance(section, dict) else 0)
+        planned = section.get("epochs", 0) if isinstance(section, dict) and not settings.get("alternate") else 0
+        length = max(measured, planned)
         start = phases[-1].end if phases else 0
         phases.append(Phase(name, start, start + length))
     return tuple(phases)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import log10
+from dataclasses import asdict, dataclass
+from math import isnan, log10
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -73,11 +73,11 @@ def panel_spec(panel: Panel) -> Spec:
         {
             "x": line.x,
             "y": line.y,
-            "customdata": line.interval,
+            "customdata": [f" ± {i:.1f}" if not isnan(i) else "" for i in line.interval],
             "name": line.name,
             "mode": "lines",
             "line": {"color": line.colour, "width": 2, "dash": "dash" if line.dashed else "solid"},
-            "hovertemplate": "%{y:.1f} ± %{customdata:.1f}",
+            "hovertemplate": "%{y:.1f}%{customdata}",
         }
         for line in panel.lines
     ]
@@ -90,6 +90,14 @@ def panel_spec(panel: Panel) -> Spec:
     axes = {"xaxis": {**along, "type": "log" if panel.log else "linear"}, "yaxis": axis("accuracy, %", [0, 101])}
     more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
     return {"data": data, "layout": layout(axes, **more)}
+
+
+def panel_json(panel: Panel) -> dict[str, Any]:
+    """What is drawn, for programs; an interval is None where a single episode gives none."""
+    found = asdict(panel)
+    for line in found["lines"]:
+        line["interval"] = [None if isnan(i) else i for i in line["interval"]]
+    return found
 
 
 def _upright(low: float, high: float, look: Spec) -> Spec:

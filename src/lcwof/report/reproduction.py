@@ -52,6 +52,7 @@ class OurRow:
     grid: dict[str, Any] = field(default_factory=dict)  # what is tried on validation; none: the method's own
     tuned: bool = True
     backbone: str | None = None  # where the row is in one part of the table only
+    split: str | None = None  # likewise
     episodes: int | None = None  # None: the table's
     outcome: Outcome = "balanced"
 
@@ -116,7 +117,7 @@ class Reproduction:
 
     def rows_of(self, part: PaperPart) -> list[OurRow]:
         """Our rows for a part: those of the file, and the baselines that it prints."""
-        named = [row for row in self.rows if row.backbone in (None, part.backbone)]
+        named = [row for row in self.rows if row.backbone in (None, part.backbone) and row.split in (None, part.split)]
         known = {row.name for row in named}
         found = {row.name: row.method for row in part.rows if row.name not in known and row.method != "lcwof"}
         if not self.baselines:
