@@ -66,6 +66,10 @@ def test_fit_learn_learn_predict(photos: Path, fitted: Path, tmp_path: Path) -> 
     before = accuracy(classifier, base)
     assert before > 0.8
     learned = classifier.learn(photos / "new", config=QUICK)
+    for name, given, right in zip(learned.classes, learned.examples, learned.recognised, strict=True):
+        files = sorted((photos / "new" / name).iterdir())
+        answers = [classifier.classes_[row.argmax()] for row in classifier.predict_proba(files)]
+        assert (given, right) == (len(files), answers.count(name))
     assert learned.classes == ("char6", "char7")
     assert learned.base_after >= 0.9 * learned.base_before
     assert accuracy(classifier, new) > 0.5

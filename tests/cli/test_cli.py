@@ -140,7 +140,7 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     assert len(said["sessions"]) == 5 and said["streams"] == 2 and said["sessions"][1]["hm"]["mean"] > 30
     assert "base-biased: J/J" in json.loads((run / "run.json").read_text())["recipe"]["tuning"]["why"]
     lcwof("report", run, "-o", tmp_path / "page.html")
-    assert lcwof("report", run, "--format", "markdown").startswith("| session | classes |")
+    assert lcwof("report", run, "--format", "markdown").startswith("**lcwof (run)**, digits/base-6")
     result = runner.invoke(app, ["report", str(run), "--format", "latex"])
     assert isinstance(result.exception, LcwofError) and "streams have html and markdown" in str(result.exception)
     for words, why in (

@@ -12,7 +12,7 @@ from torch import Tensor
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
-from lcwof.evaluation.tune import stops
+from lcwof.evaluation.tune import Candidate, Tuning, stops
 from lcwof.learning import Inputs, Phase2, Phase3
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.pn import Prototypes, PrototypesConfig
@@ -128,3 +128,11 @@ def test_a_broken_method_is_noticed(strokes: Dataset, strokes_model: BaseModel) 
     base, fitted = prepare(method, strokes_model, strokes)
     with pytest.raises(AssertionError, match="yielded no state"):
         list(run_episodes(method, base, fitted, EpisodeSource.of(strokes, "novel", 2, 1), [0]))
+
+
+def test_a_choice_at_the_edge_of_what_was_tried_is_told() -> None:
+    def tuning(*settings: dict[str, object]) -> Tuning:
+        return Tuning("m", "5w1s", "2 episodes", tuple(Candidate(s, 50.0, 1.0, 1.0, 1.0, 1.0) for s in settings))
+
+    assert tuning({"a": 3, "b": 2, "c": "x"}, {"a": 1, "b": 1, "c": "y"}, {"a": 2, "b": 3, "c": "x"}).at_edge() == ["a"]
+    assert tuning({"a": 3}).at_edge() == [], "a single value has no edge"

@@ -162,6 +162,8 @@ tuned = false
     cells = json.loads((out / "own.json").read_text())["cells"]
     ran = {(c["row"], c["over"]) for c in cells if c["mean"] is not None}
     assert ran == {("yes", 4), ("prototypes", 4)}
+    assert all(cell["printed"] is None for cell in cells), "numbers of other data are no comparison"
+    assert "With strokes in place of mini-imagenet." in (out / "own.md").read_text()
     assert (out / "strokes" / "base-mlp.safetensors").exists() and "<table>" in (out / "own.html").read_text()
     made = (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns
     run()
@@ -182,6 +184,9 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('data = "digits"\nminutes = 1\nbases = {}\n')
     with pytest.raises(LcwofError, match="name a table or a figure"):
+        read_reproduction(file)
+    file.write_text('table = "batch-norm"\nsettings = ["2w1s"]\ndata = "digits"\nminutes = 1\nbases = {}\n')
+    with pytest.raises(LcwofError, match="settings are for figures; a table has its own, 5w1s"):
         read_reproduction(file)
     with pytest.raises(LcwofError, match="is not a setting such as 5w1s"):
         way_and_shot("5-way")

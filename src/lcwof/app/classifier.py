@@ -49,6 +49,8 @@ class Learned:
     reached: bool  # whether the balance asked for was reached
     base_before: float  # accuracy on held-out base images among the base classes, percent
     base_after: float  # the same images among all classes
+    examples: tuple[int, ...]  # given of each new class
+    recognised: tuple[int, ...]  # of these, how many are right in the end
 
 
 class FewShotClassifier(BaseEstimator):
@@ -189,7 +191,12 @@ class FewShotClassifier(BaseEstimator):
         self._chain, self._now, self.memory_ = chain, now, memory
         self.groups_.append(new.classes)
         self.bad_ = new.bad
-        return Learned(new.classes, epochs, reached, before, after)
+        right = now.logits(inputs.plain(fresh[None])).argmax(-1)[0].cpu() == fresh_labels
+        given, known_again = (
+            tuple(int((right[fresh_labels == label] | every).sum()) for label in fresh_labels.unique().tolist())
+            for every in (True, False)
+        )
+        return Learned(new.classes, epochs, reached, before, after, given, known_again)
 
     @property
     def classes_(self) -> tuple[str, ...]:

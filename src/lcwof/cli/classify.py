@@ -102,6 +102,16 @@ def learn(
             f"{len(classifier.classes_)} classes. "
             f"Saved to {out or model}."
         )
+        lost = [
+            f"{name} {right} of {given}"
+            for name, given, right in zip(learned.classes, learned.examples, learned.recognised, strict=True)
+            if right < given
+        ]
+        if lost:
+            say(
+                f"Not all examples of new classes are recognised in the end: {', '.join(lost)}. Old classes that look "
+                "alike may have kept their place: consider --balance novel, or more images of the new classes."
+            )
         if not learned.reached:
             say(
                 "Phase 3 ended before the first classes were back at the level asked for: consider --balance novel, "

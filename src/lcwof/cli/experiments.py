@@ -30,6 +30,7 @@ from lcwof.cli.console import (
     say,
 )
 from lcwof.config import flat
+from lcwof.data.episodes import EpisodeSource
 from lcwof.engine import (
     choose,
     evaluate_run,
@@ -137,8 +138,13 @@ def tune(
     if episodes is not None:
         recipe = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=episodes))
     require_writable(out)
+    base, dataset = recipe.load_model(), recipe.data.load()
+    EpisodeSource.of(dataset, "novel", recipe.evaluate.way, recipe.evaluate.shot)  # refuses what there cannot be
+    there = len(dataset.split.val)
+    if 0 < there < recipe.evaluate.way:
+        errors.print(f"Choosing on {there}-way episodes: {dataset.name} has {there} validation classes.")
     with progress_bar(f"tuning {recipe.kind().name}") as show:
-        tuning, tuned = choose(recipe, recipe.load_model(), recipe.data.load(), show, fitting_on(show))
+        tuning, tuned = choose(recipe, base, dataset, show, fitting_on(show))
     write_choice(tuning, tuned, out)
     show_tuning(tuning, out, json_)
 
@@ -158,6 +164,8 @@ def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
         table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)
     say(f"Chosen: {tuning.why()}. Saved to {out}.")
+    if edge := tuning.at_edge():
+        say(f"At the edge of what was tried: {', '.join(edge)}. Values beyond (tune.grid, more epochs) may be better.")
 
 
 def evaluate(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lcwof.cli.console import Device, PrecisionName, console, errors, phase1_progress, progress_bar, say
@@ -116,18 +117,18 @@ def _given(text: str) -> tuple[str, str]:
 
 
 def _list(known: dict[str, Reproduction], root: Path | None) -> None:
-    table = Table()
-    for heading in ("key", "what", "data", "there", "minutes"):
-        table.add_column(heading, no_wrap=heading in ("key", "there", "minutes"))
-    numbered = [*((f"table {t.number}", t.key, t.caption) for t in paper_tables())]
-    numbered += [(f"figure {f.number}", f.key, f.shows) for f in paper_figures()]
-    for number, key, about in numbered:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("key", "paper", "data", "there", "minutes"):
+        table.add_column(heading, no_wrap=True)
+    numbered = [*((f"table {t.number}", t.key) for t in paper_tables())]
+    numbered += [(f"figure {f.number}", f.key) for f in paper_figures()]
+    for number, key in numbered:
         what = known.get(key)
         if what is None:
-            table.add_row(f"({key})", f"{number}: {about}", "", "a drawing", "")
+            table.add_row(f"({key})", number, "", "a drawing", "")
             continue
         there = "yes" if is_present(what.data, root) else "no"
-        table.add_row(key, f"{number}: {about}", what.data, there, f"{what.minutes:g}")
+        table.add_row(key, number, what.data, there, f"{what.minutes:g}")
     console.print(table)
     say(
         "Minutes on one H200, estimated, base models (10 minutes each) apart; tables that share runs take them once. "

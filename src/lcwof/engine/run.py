@@ -51,10 +51,10 @@ class Run:
 
 
 def find_runs(path: Path) -> list[Path]:
-    """The run folders at a path: itself, or those in it. Unfinished ones (NAME.partial) are left out."""
+    """The run folders at a path: itself, or those in it, however deep. Unfinished ones (NAME.partial) are left out."""
     if (path / "run.json").exists() or not path.is_dir():
         return [path]
-    found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.name.endswith(".partial"))
+    found = sorted(p.parent for p in path.rglob("run.json") if not p.parent.name.endswith(".partial"))
     if not found:
         raise LcwofError(f"{path} is not a run folder and holds none.")
     return found

@@ -70,6 +70,16 @@ class Tuning:
             text += f", the best of {len(self.candidates)} settings (next {_worth(second, self.by):.2f})"
         return text
 
+    def at_edge(self) -> list[str]:
+        """Numeric settings whose largest or smallest value was chosen, of several: beyond may be better still."""
+        found = []
+        for key, value in self.best.settings.items():
+            tried = {candidate.settings[key] for candidate in self.candidates}
+            numbers = all(isinstance(x, (int, float)) for x in tried)
+            if numbers and len(tried) > 1 and value and value in (min(tried), max(tried)):
+                found.append(key)
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """For files: an interval is None where a single episode gives none."""
         found = asdict(self)

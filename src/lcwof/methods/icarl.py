@@ -23,7 +23,7 @@ class ICaRLConfig:
     exemplars: int = 20  # a base class, herded; of few-shot classes all shots are kept
     temperature: float = 2.0  # at which old and new answers are compared
     distillation: float = 1.0  # weight of that comparison
-    descent: Descent = field(default_factory=lambda: Descent(epochs=10))  # about as many steps as lcwof's phase 3
+    descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
 
 @dataclass

@@ -16,7 +16,7 @@ from lcwof.methods.base import Base, Method, State, Task, register_method
 class JointConfig:
     adapt: int = 1  # stages of the backbone that are trained again, counted from the last
     per_class: int = 20  # base images a class and epoch, drawn anew
-    descent: Descent = field(default_factory=lambda: Descent(epochs=10))  # about as many steps as lcwof's phase 3
+    descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
 
 @dataclass

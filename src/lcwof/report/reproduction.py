@@ -79,11 +79,16 @@ class Reproduction:
 
     @property
     def about(self) -> str:
-        if self.table:
-            table = paper_table(self.table)
-            return f"Table {table.number}: {table.caption}"
+        if self.paper:
+            other = "" if self.same_data else f" With {self.data} in place of {self.paper.data}."
+            return f"Table {self.paper.number}: {self.paper.caption}{other}"
         figure = next(f for f in paper_figures() if f.key == self.figure)
-        return f"Figure {figure.number}: {figure.shows}"
+        return f"Figure {figure.number}: {figure.shows} With {self.data}."
+
+    @property
+    def same_data(self) -> bool:
+        """Whether printed numbers can stand beside ours."""
+        return self.paper is None or self.paper.data == self.data
 
     @property
     def paper(self) -> PaperTable | None:
@@ -172,11 +177,17 @@ def read_reproduction(file: Path) -> Reproduction:
     found = build(Reproduction, {**read_toml(file), "key": file.stem}, file.stem)
     if (found.table is None) == (found.figure is None):
         raise LcwofError(f"{file}: name a table or a figure of the paper, one of the two.")
+    if found.table and found.settings:
+        raise LcwofError(f"{file}: settings are for figures; a table has its own, {', '.join(_settings(found))}.")
     if found.figure and found.figure not in {figure.key for figure in paper_figures()}:
         raise LcwofError(f"{file}: the paper has no figure {found.figure!r}.")
     for row in found.rows:
         get_method(str(row.method.get("name")))
     return found
+
+
+def _settings(what: Reproduction) -> list[str]:
+    return sorted({setting for part in (what.paper.parts if what.paper else ()) for setting in part.settings})
 
 
 def base_recipe(base: BaseRecipe, backbone: str) -> Recipe:
@@ -220,12 +231,17 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
     found = []
     for part in what.paper.parts:
         place, ours = what.place_of(part), {row.name: row for row in what.rows_of(part)}
+        nothing = [None] * len(part.columns)
         rows = [
-            ComparedRow(row.name, _cells(part.columns, row.cells, place, ours.get(row.name), runs)) for row in part.rows
+            ComparedRow(
+                row.name,
+                _cells(part.columns, row.cells if what.same_data else nothing, place, ours.get(row.name), runs),
+            )
+            for row in part.rows
         ]
         printed = {row.name for row in part.rows}
         rows += [
-            ComparedRow(name, _cells(part.columns, [None] * len(part.columns), place, row, runs))
+            ComparedRow(name, _cells(part.columns, nothing, place, row, runs))
             for name, row in ours.items()
             if name not in printed
         ]

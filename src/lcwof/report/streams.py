@@ -74,6 +74,8 @@ def sessions_table(runs: Sequence[StreamRun], measure: str) -> Table:
 def streams_markdown(run: StreamRun) -> str:
     """The same rows as a Markdown table."""
     lines = [
+        f"**{name_of(run)}**, {setting_of(run)}",
+        "",
         "| " + " | ".join(_HEADINGS) + " |",
         "|---:" * len(_HEADINGS) + "|",
         *("| " + " | ".join(row) + " |" for row in _cells(run)),

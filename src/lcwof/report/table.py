@@ -57,7 +57,7 @@ def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) 
     counts = sorted({len(run.rows) for run in group})
     title = f"{setting}, {'–'.join(map(str, counts))} episodes"
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("method", overflow="fold")
+    table.add_column("method", overflow="fold", min_width=8)
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     best = group[0].summary()["hm"][0]
