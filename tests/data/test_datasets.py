@@ -199,6 +199,9 @@ def test_clips_of_videos(tmp_path):
     for wrong, why in (
         ({"parts": np.array(["base", "test", "base", "val", "base"])}, "base, val or novel of each of its 5 classes"),
         ({"test": np.zeros(49)}, "a value for each of its 50 clips"),
+        ({"parts": np.array(["novel"] * 5)}, "names no base class"),
+        ({"parts": np.array(["base"] * 5)}, "names no novel class"),
+        ({"test": np.zeros(50)}, "base class 'archery' in .* has 10 clips, 0 to test on"),
     ):
         write_clips(tmp_path / "mini-kinetics.npz", **wrong)
         with pytest.raises(LcwofError, match=why):

@@ -79,11 +79,6 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
             bar.stop()
 
 
-def fitting_on(show: Callable[..., None]) -> Callable[[str, int, int], None]:
-    """How far a base fit is, on a bar."""
-    return lambda what, done, total: show(done, total, what)
-
-
 _ANYWHERE = {  # options that mean the same in every command, and their keys in a recipe
     "data": "data.name",
     "root": "data.root",

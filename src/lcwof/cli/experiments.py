@@ -22,7 +22,6 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
-    fitting_on,
     list_bad,
     phase1_progress,
     progress_bar,
@@ -31,16 +30,19 @@ from lcwof.cli.console import (
 )
 from lcwof.config import flat
 from lcwof.data.episodes import EpisodeSource
+from lcwof.data.images import Dataset
 from lcwof.engine import (
     choose,
     evaluate_run,
     pick_device,
     write_choice,
 )
+from lcwof.engine.study import fitting_on
 from lcwof.evaluation import Tuning
-from lcwof.learning import base_accuracy
+from lcwof.learning import Phase1, base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import Method, get_method, method_names
+from lcwof.models import BaseModel
 from lcwof.models.checkpoint import require_writable
 from lcwof.report import as_json, results_table
 
@@ -84,18 +86,13 @@ def pretrain(
     require_writable(out)
     dataset = recipe.data.load()
     list_bad(dataset.images.bad)
-    with progress_bar("phase 1") as show:
-        progress = phase1_progress(show, recipe.phase1.epochs)
-        unfinished = out.with_name(out.name + ".partial")
-        try:
-            model = run_phase1(dataset, recipe.phase1, pick_device(recipe.device), progress, unfinished)
-        except KeyboardInterrupt:
-            kept = f"What was done is kept in {unfinished}; the same command goes on." if unfinished.exists() else ""
-            errors.print(f"Interrupted. {kept}")
-            raise typer.Exit(130) from None
-    model.about["test accuracy"] = round(base_accuracy(model, dataset, dataset.split.test), 2)
-    model.save(out)
-    unfinished.unlink(missing_ok=True)
+    try:
+        model = make_base(dataset, recipe.phase1, recipe.device, out, "phase 1")
+    except KeyboardInterrupt:
+        unfinished = _unfinished(out)
+        kept = f"What was done is kept in {unfinished}; the same command goes on." if unfinished.exists() else ""
+        errors.print(f"Interrupted. {kept}")
+        raise typer.Exit(130) from None
     about = {"file": str(out), **model.about}
     if json_:
         print(json.dumps(about))
@@ -105,6 +102,20 @@ def pretrain(
             f"{about['select accuracy']:.2f}% on held-out base images, {about['test accuracy']:.2f}% on base test "
             f"images.\nSaved to {out}."
         )
+
+
+def make_base(data: Dataset, how: Phase1, device: str, out: Path, label: str) -> BaseModel:
+    """Phase 1 into a file, on a bar, going on with what an interruption left."""
+    with progress_bar(label) as show:
+        model = run_phase1(data, how, pick_device(device), phase1_progress(show, how.epochs), _unfinished(out))
+    model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
+    model.save(out)
+    _unfinished(out).unlink(missing_ok=True)
+    return model
+
+
+def _unfinished(out: Path) -> Path:
+    return out.with_name(out.name + ".partial")
 
 
 def tune(

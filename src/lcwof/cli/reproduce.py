@@ -12,14 +12,12 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lcwof.cli.console import Device, PrecisionName, console, errors, phase1_progress, progress_bar, say
-from lcwof.cli.experiments import AtOnce, Root
+from lcwof.cli.console import Device, PrecisionName, console, errors, progress_bar, say
+from lcwof.cli.experiments import AtOnce, Root, make_base
 from lcwof.data.datasets import is_present
-from lcwof.engine import Recipe, Study, pick_device, read_recipe, read_run
+from lcwof.engine import Recipe, Study, read_recipe, read_run
 from lcwof.engine.overview import Points, overview
 from lcwof.errors import LcwofError
-from lcwof.learning import base_accuracy
-from lcwof.learning import pretrain as run_phase1
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_html, beside_json, beside_markdown
@@ -168,12 +166,7 @@ def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dic
         how = base_recipe(what.base(place.backbone), place.backbone).phase1
         data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
         file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_name(file.name + ".partial")
-        with progress_bar(f"phase 1 {name}") as show:
-            model = run_phase1(data, how, pick_device(start.device), phase1_progress(show, how.epochs), unfinished)
-        model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
-        model.save(file)
-        unfinished.unlink(missing_ok=True)
+        make_base(data, how, start.device, file, f"phase 1 {name}")
     return str(file)
 
 

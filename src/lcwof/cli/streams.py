@@ -18,7 +18,6 @@ from lcwof.cli.console import (
     SkipBad,
     console,
     errors,
-    fitting_on,
     list_bad,
     progress_bar,
     recipe_of,
@@ -27,6 +26,7 @@ from lcwof.cli.console import (
 from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
 from lcwof.engine import choose_stream, stream_run, write_choice
 from lcwof.engine.choose import require_pseudo
+from lcwof.engine.study import fitting_on
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import require_writable
 from lcwof.report import stream_table, streams_json

@@ -61,7 +61,15 @@ def read_clips(name: str, file: Path) -> Dataset:
         for wanted in ("base", "val", "novel")
     )
     tested = torch.from_numpy(arrays["test"].astype(bool))
+    if not base or not novel:
+        raise LcwofError(f"`parts` in {file} names no {'novel' if base else 'base'} class: both are needed.")
     groups = list(zip(base, images.of_classes(base), strict=True))
+    for c, index in groups:
+        left = int(tested[index].sum())
+        if len(index) - left < 2 or left < 1:
+            raise LcwofError(
+                f"base class {c!r} in {file} has {len(index)} clips, {left} to test on: 2 and 1 are needed."
+            )
     test = torch.cat([index[tested[index]] for _, index in groups]).sort().values
     train, select = divide([(c, index[~tested[index]]) for c, index in groups], lambda n: max(1, n // 10))
     split = Split(base, val, novel, train, select, test)

@@ -68,7 +68,7 @@ class Study:
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
         model, data = self.model(recipe), self.data(recipe.data)
         with self.bars(f"{entry.name} test".ljust(16)) as show:
-            fitting = _fitting(show)
+            fitting = fitting_on(show)
             if entry.protocol == "ifsl":
                 return stream_run(recipe, model, data, out, False, show, self.notice, fitting)
             return evaluate_run(recipe, model, data, out, False, show, self.notice, fitting)
@@ -101,9 +101,9 @@ class Study:
                         "N`, and --pseudo N, or --no-tune."
                     )
                 model = self.model(dataclasses.replace(recipe, model=entry.pseudo_model))
-                tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, _fitting(show))
+                tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show))
             else:
-                tuning, chosen = choose(recipe, self.model(recipe), data, show, _fitting(show))
+                tuning, chosen = choose(recipe, self.model(recipe), data, show, fitting_on(show))
         chosen = dataclasses.replace(chosen, tuning={**chosen.tuning, "asked": self._asked(entry)})
         write_choice(tuning, chosen, file)
         return chosen
@@ -142,5 +142,6 @@ class Study:
         return run
 
 
-def _fitting(show: Show) -> Callable[[str, int, int], None]:
+def fitting_on(show: Show) -> Callable[[str, int, int], None]:
+    """How far a base fit is, on a bar."""
     return lambda what, done, total: show(done, total, what)
