@@ -42,7 +42,7 @@ class Phase1:
     milestones: tuple[int, ...] = (75, 150, 300)  # epochs after which `steps` multiplies the rate by 0.1
     drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
-    turns: float = 0.0  # weight of telling how far an image is turned; above 0 each is shown upright and turned
+    turns: float = 0.0  # weight of telling class and angle of images turned; above 0 each is shown upright and turned
     angles: int = 4  # of the four right angles, how many each image is then shown at, which costs as much time
     teacher: str | None = None  # file of a base model of the same classes whose answers are learned beside the labels
     taught_part: float = 0.5  # of the loss: how much the teacher counts
@@ -65,7 +65,7 @@ class Network(nn.Module):
     def __init__(self, backbone: Backbone, classes: int, how: Phase1) -> None:
         super().__init__()
         self.backbone, self.head, self.how = backbone, nn.Linear(backbone.dim, classes, bias=False), how
-        self.turn = nn.Linear(classes, 4) if how.turns else None
+        self.turn = nn.Linear(backbone.dim, 4 * classes, bias=False) if how.turns else None
 
     def forward(
         self,
@@ -75,18 +75,38 @@ class Network(nn.Module):
         by: Tensor | None = None,
         taught: Tensor | None = None,
     ) -> Tensor:
-        """Soft cross-entropy; with `by`, how far inputs are `turned`, this is a second question (as in Rajasegaran et
-        al. 2020); with `taught`, a teacher's softened answers, these count too (Hinton et al. 2015)."""
+        """Soft cross-entropy of upright inputs, which are the first; targets and taught are theirs.
+
+        With `taught`, a teacher's softened answers, these count too (Hinton et al. 2015). With `by`, how far inputs are
+        `turned`, a second head is asked class and angle together, and what it says of an image over all its angles
+        teaches the first head (Lee et al. 2020).
+        """
         noise = Noise(lambda shape: torch.rand(shape, device=inputs.device), strength)
-        logits = self.head(self.backbone(inputs, noise)).float()
+        embedded = self.backbone(inputs, noise)
+        logits = self.head(embedded[: len(targets)]).float()
         loss = F.cross_entropy(logits, targets)
-        if self.turn is not None and by is not None:
-            loss = loss + self.how.turns * F.cross_entropy(self.turn(logits).float(), by)
         if taught is not None:
             heat = self.how.temperature
             apart = F.kl_div(F.log_softmax(logits / heat, dim=1), taught, reduction="batchmean")
             loss = torch.lerp(loss, heat**2 * apart, self.how.taught_part)
+        if self.turn is not None and by is not None:
+            asked, together = turned_loss(self.turn(embedded).float(), targets, by)
+            from_it = F.kl_div(F.log_softmax(logits, dim=1), F.softmax(together.detach(), dim=1), reduction="batchmean")
+            loss = loss + self.how.turns * asked + from_it
         return loss
+
+
+def turned_loss(both: Tensor, targets: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of class and angle together, and what is said of each image's class over all its angles.
+
+    both: (A B, 4 C), logits of images shown at A angles each, classes within angles; targets: (B, C), soft; by: (A B,),
+    right angles. Returns a number and (B, C): the mean logits, each image's taken from the angle it is shown at.
+    """
+    images, classes = targets.shape
+    both = both.view(-1, 4, classes)
+    shown = both[torch.arange(len(by), device=by.device), by]
+    asked = (both.logsumexp(dim=(1, 2)) - (shown * targets.repeat(len(by) // images, 1)).sum(1)).mean()
+    return asked, shown.view(-1, images, classes).mean(0)
 
 
 class Training:
@@ -146,8 +166,6 @@ class Training:
                 by = None
                 if how.turns:
                     inputs, by = turned(inputs, how.angles)
-                    targets = targets.repeat(how.angles, 1)
-                    taught = None if taught is None else taught.repeat(how.angles, 1)
                 loss = self.loss_of(inputs, targets, strength, by, taught)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
