@@ -99,12 +99,12 @@ def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_p
     teacher = pretrain(digits, QUICK, CPU)
     teacher.head = teacher.head.roll(1, 0)  # it now calls every class by the name of the next
     teacher.save(tmp_path / "teacher.safetensors")
-    how = dataclasses.replace(QUICK, teacher=str(tmp_path / "teacher.safetensors"), taught_part=1.0)
+    how = dataclasses.replace(QUICK, teachers=(str(tmp_path / "teacher.safetensors"),), taught_part=1.0)
     student = pretrain(digits, how, CPU)
     rolled = dataclasses.replace(student, head=student.head.roll(-1, 0))
     assert base_accuracy(student, digits, digits.split.test) < 10
     assert base_accuracy(rolled, digits, digits.split.test) > 70, "even though the epoch kept is the least like it"
-    for wrong, why in (({"temperature": 0.0}, "above 0 is needed"), ({"teacher": "none"}, "no file none")):
+    for wrong, why in (({"temperature": 0.0}, "above 0 is needed"), ({"teachers": ("none",)}, "no file none")):
         with pytest.raises(LcwofError, match=why):
             pretrain(digits, dataclasses.replace(how, **wrong), CPU)  # type: ignore[arg-type]
     moved = dataclasses.replace(digits, mean=(0.9,))

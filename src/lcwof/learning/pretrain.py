@@ -25,7 +25,7 @@ from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import Noise
 
-_SAVE_EVERY = 120.0  # seconds between two saves of work in progress
+_SAVE_EVERY = 45.0  # seconds between two saves of work in progress
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Phase1:
     cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
     turns: float = 0.0  # weight of telling class and angle of images turned; above 0 each is shown upright and turned
     angles: int = 4  # of the four right angles, how many each image is then shown at, which costs as much time
-    teacher: str | None = None  # file of a base model of the same classes whose answers are learned beside the labels
-    taught_part: float = 0.5  # of the loss: how much the teacher counts
-    temperature: float = 4.0  # at which its answers are compared
+    teachers: tuple[str, ...] = ()  # files of base models of the same classes: their mean answer is learned too
+    taught_part: float = 0.5  # of the loss: how much the teachers count
+    temperature: float = 4.0  # at which answers are compared
     small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
     small_side: int = 64  # of those images
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
@@ -77,7 +77,7 @@ class Network(nn.Module):
     ) -> Tensor:
         """Soft cross-entropy of upright inputs, which are the first; targets and taught are theirs.
 
-        With `taught`, a teacher's softened answers, these count too (Hinton et al. 2015). With `by`, how far inputs are
+        With `taught`, teachers' softened answers, these count too (Hinton et al. 2015). With `by`, how far inputs are
         `turned`, a second head is asked class and angle together, and what it says of an image over all its angles
         teaches the first head (Lee et al. 2020).
         """
@@ -122,9 +122,9 @@ class Training:
         if self.fast:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.kept = copy.deepcopy(self.network) if how.average else self.network
-        self.teacher = _teacher(how, data).to(device) if how.teacher else None
-        if self.teacher and self.fast:
-            self.teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.teachers = [_teacher(file, how, data).to(device) for file in how.teachers]
+        for teacher in self.teachers if self.fast else ():
+            teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
         self.answers = compute.jit(self._answers, dynamic=False)
         self.augmented = compute.jit(self._augmented, dynamic=False)
@@ -162,7 +162,7 @@ class Training:
                 inputs, targets = cutmix(inputs, targets)
             strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
-                taught = self.answers(inputs) if self.teacher else None
+                taught = self.answers(inputs) if self.teachers else None
                 by = None
                 if how.turns:
                     inputs, by = turned(inputs, how.angles)
@@ -202,10 +202,9 @@ class Training:
 
     @torch.no_grad()
     def _answers(self, inputs: Tensor) -> Tensor:
-        """The teacher's, softened."""
-        assert self.teacher is not None
-        logits = (self.teacher.backbone(inputs) @ self.teacher.head.T).float()
-        return F.softmax(logits / self.how.temperature, dim=1)
+        """The teachers', softened: the mean."""
+        logits = [(teacher.backbone(inputs) @ teacher.head.T).float() for teacher in self.teachers]
+        return F.softmax(torch.stack(logits) / self.how.temperature, dim=2).mean(0)
 
     def _judge(self) -> None:
         self.best.offer(self._accuracy(_model(self.kept, self.data, self.how)), self.kept, self.done)
@@ -287,7 +286,7 @@ def pretrain(
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
     On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32. Work in progress
-    is kept in the file `unfinished`, every other minute and at the end, and resumed from it.
+    is kept in the file `unfinished`, every minute or so and at the end, and resumed from it.
     """
     if how.epochs < 1:
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
@@ -350,16 +349,15 @@ def _numbers(network: nn.Module) -> list[Tensor]:
     return [x for x in (*network.parameters(), *network.buffers()) if x.is_floating_point()]
 
 
-def _teacher(how: Phase1, data: Dataset) -> BaseModel:
-    assert how.teacher is not None
+def _teacher(file: str, how: Phase1, data: Dataset) -> BaseModel:
     if how.temperature <= 0:
         raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
-    model = BaseModel.load(Path(how.teacher)).frozen()
+    model = BaseModel.load(Path(file)).frozen()
     model.require_classes(data.split.base)
     mine, its = (_input_shape(data), data.mean, data.std), (model.shape, model.mean, model.std)
     if mine != its:
-        raise LcwofError(f"the teacher {how.teacher} looks at inputs of shape, mean and deviation {its}, not {mine}.")
-    _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {how.teacher}"), _input_shape(data))
+        raise LcwofError(f"the teacher {file} looks at inputs of shape, mean and deviation {its}, not {mine}.")
+    _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {file}"), _input_shape(data))
     return model.frozen()
 
 
