@@ -78,6 +78,17 @@ def test_mistakes_are_found_before_work_starts(tmp_path: Path) -> None:
         read_toml(tmp_path / "absent.toml")
 
 
+def test_recipes_that_come_with_lcwof_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe([Path("fast.toml")], {}, []).phase1.cutmix == 0.5
+    (tmp_path / "fast.toml").write_text("[phase1]\ncutmix = 0.25")
+    assert read_recipe([Path("fast.toml")], {}, []).phase1.cutmix == 0.25, "one's own comes first"
+    with pytest.raises(LcwofError, match=r"no recipe fats.toml here.*fast\.toml.*paper\.toml"):
+        read_recipe([Path("fats.toml")], {}, [])
+    with pytest.raises(LcwofError, match="no recipe"):
+        read_recipe([tmp_path / "none" / "paper.toml"], {}, [])
+
+
 def test_a_resolved_recipe_reads_back(tmp_path: Path) -> None:
     recipe = read_recipe([], {"evaluate.way": 3}, ["method.weight_constraint=50"])
     file = tmp_path / "again.toml"

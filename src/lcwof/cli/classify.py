@@ -11,8 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lcwof.app import FewShotClassifier
-from lcwof.app.balance import RETAIN
+import lcwof
 from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, phase1_progress, progress_bar, say
 from lcwof.data.sources import is_image
 from lcwof.errors import LcwofError
@@ -42,7 +41,9 @@ def fit(
     lcwof fit scans/ --grey --image-size 28 --epochs 40 -o scans.safetensors
     """
     require_writable(out)
-    classifier = FewShotClassifier(backbone, image_size, 1 if grey else 3, epochs, device=device or "auto", seed=seed)
+    classifier = lcwof.FewShotClassifier(
+        backbone, image_size, 1 if grey else 3, epochs, device=device or "auto", seed=seed
+    )
     with progress_bar("phase 1") as show:
         classifier.fit(
             folder,
@@ -80,10 +81,12 @@ def learn(
 
     lcwof learn products.safetensors new_products/ --balance novel -o products-2.safetensors
     """
+    from lcwof.app.balance import RETAIN  # brings scikit-learn, which takes a second
+
     if balance not in RETAIN:
         raise LcwofError(f"--balance {balance}: choose one of {', '.join(RETAIN)}.")
     require_writable(out or model)
-    classifier = FewShotClassifier.load(model, device or "auto")
+    classifier = lcwof.FewShotClassifier.load(model, device or "auto")
     with progress_bar("learning") as show:
         learned = classifier.learn(
             folder,
@@ -130,7 +133,7 @@ def predict(
 
     Example: lcwof predict products.safetensors photo.jpg shelf/*.jpg
     """
-    classifier = FewShotClassifier.load(model, device or "auto")
+    classifier = lcwof.FewShotClassifier.load(model, device or "auto")
     files = [file for path in images for file in _files(path)]
     if skip_bad:
         bad = tuple(str(file) for file in files if not is_image(file))
@@ -153,7 +156,7 @@ def info(model: ModelFile, json_: Json = False) -> None:
 
     Example: lcwof info products.safetensors
     """
-    about = FewShotClassifier.load(model, "cpu").describe()
+    about = lcwof.FewShotClassifier.load(model, "cpu").describe()
     if json_:
         print(json.dumps(about))
         return

@@ -34,7 +34,11 @@ Settings = Annotated[
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read, and list them.")]
 RecipeFiles = Annotated[
-    list[Path] | None, typer.Argument(help="Recipe files (TOML); later ones win.", metavar="[RECIPE]...")
+    list[Path] | None,
+    typer.Argument(
+        help="Recipe files (TOML), one's own or by name those that come with lcwof; later ones win.",
+        metavar="[RECIPE]...",
+    ),
 ]
 
 

@@ -20,6 +20,8 @@ from lcwof.learning import Phase1
 from lcwof.methods import Method, get_method
 from lcwof.models import BaseModel
 
+RECIPES = Path(__file__).parent.parent / "recipes"  # those that come with lcwof
+
 _WORTH_COMPILING = 50  # episodes
 
 
@@ -142,7 +144,7 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     """
     tree: dict[str, Any] = {}
     for file in files:
-        read = read_toml(file)
+        read = read_toml(_shipped(file))
         if not isinstance(read.get("method", {}), dict):
             raise LcwofError(f'{file}: method = {read["method"]!r}; write a section, [method] with name = "...".')
         _change_method(tree, read.get("method", {}).get("name"))
@@ -156,6 +158,16 @@ def read_recipe(files: Sequence[Path], options: dict[str, Any], overrides: Seque
     recipe = build(Recipe, tree, "recipe")
     recipe.method_config()  # a wrong setting is found before any work starts
     return recipe
+
+
+def _shipped(file: Path) -> Path:
+    """The file; where there is none and it is named without a folder, the recipe of that name that comes with lcwof."""
+    if file.exists() or file.parent != Path():
+        return file
+    if (RECIPES / file.name).exists():
+        return RECIPES / file.name
+    known = ", ".join(sorted(recipe.name for recipe in RECIPES.glob("*.toml")))
+    raise LcwofError(f"no recipe {file} here, and none of that name comes with lcwof: {known}.")
 
 
 def _change_method(tree: dict[str, Any], name: str | None) -> None:

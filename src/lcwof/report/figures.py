@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
-
-import matplotlib
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from lcwof.models.checkpoint import write_aside
+
+if TYPE_CHECKING:  # matplotlib takes half a second to import
+    from matplotlib.figure import Figure
 
 NOVEL, BASE, HM = "#c2334d", "#2563b0", "#1c1c1e"
 QUIET, FAINT = "#6b7076", "#d9dbde"
@@ -21,6 +21,13 @@ _TEXT: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica Neue", "Arial", "DejaVu Sans", "sans-serif"],
 }
+
+
+def new_figure(width: float, height: float, dpi: float | None = None) -> Figure:
+    """Nothing drawn yet; sides in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=dpi)
 
 
 def quiet_axes(figure: Figure, box: tuple[float, float, float, float]) -> Any:
@@ -61,7 +68,9 @@ def as_svg(figure: Figure, name: str, title: str) -> str:
     """The figure as an <svg> element that scales with its surroundings. `name` keeps ids apart within one page."""
     out = BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": title}
-    with matplotlib.rc_context({**_TEXT, "svg.hashsalt": name}):
+    from matplotlib import rc_context
+
+    with rc_context({**_TEXT, "svg.hashsalt": name}):
         figure.savefig(out, format="svg", metadata=nothing, transparent=True)
     svg = out.getvalue().decode()
     svg = svg[svg.index("<svg") :]
@@ -75,7 +84,9 @@ def as_svg(figure: Figure, name: str, title: str) -> str:
 
 def save_png(figure: Figure, path: Path) -> Path:
     out = BytesIO()
-    with matplotlib.rc_context(_TEXT):
+    from matplotlib import rc_context
+
+    with rc_context(_TEXT):
         figure.savefig(out, format="png", dpi=200, facecolor="white")
     write_aside(path, out.getvalue())
     return path

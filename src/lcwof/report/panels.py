@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isnan, log10
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
-from lcwof.report.figures import FAINT, QUIET, SIZE, quiet_axes
+from lcwof.report.figures import FAINT, QUIET, SIZE, new_figure, quiet_axes
 from lcwof.report.plotly_figures import Spec, axis, layout, note
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
     """For print. Lines are named once, in the first panel's legend."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.4 * columns, 3.7 * rows))
+    figure = new_figure(5.4 * columns, 3.7 * rows)
     for at, panel in enumerate(panels):
         column, row = at % columns, at // columns
         width, height = 1 / columns, 1 / rows

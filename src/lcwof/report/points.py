@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from matplotlib import colormaps
-from matplotlib.figure import Figure
+from colorsys import hsv_to_rgb
+from typing import TYPE_CHECKING
 
 from lcwof.engine.overview import Points
-from lcwof.report.figures import SIZE
+from lcwof.report.figures import SIZE, new_figure
 from lcwof.report.plotly_figures import Spec, layout
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STRONG = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 _SMALL, _LARGE = 3.0, 11.0  # pixels across, of answers with confidence 0 and 1
 
 
 def colour(label: int, novel: bool, base: int) -> str:
     """Novel classes in strong colours, base classes in pale ones around the circle of hues."""
     if novel:
-        red, green, blue, _ = colormaps["tab10"]((label - base) % 10)
-    else:
-        red, green, blue = (0.55 + 0.45 * c for c in colormaps["hsv"](label / max(1, base))[:3])
+        return _STRONG[(label - base) % len(_STRONG)]
+    red, green, blue = (0.55 + 0.45 * c for c in hsv_to_rgb(label / max(1, base), 1.0, 1.0))
     return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
@@ -34,7 +36,7 @@ def _sizes(points: Points) -> list[float]:
 
 def points_figure(phases: Sequence[Points]) -> Figure:
     """For print: a panel a phase. Crosses are wrong answers."""
-    figure = Figure(figsize=(4.2 * len(phases), 4.4))
+    figure = new_figure(4.2 * len(phases), 4.4)
     for at, points in enumerate(phases):
         ax = figure.add_axes((at / len(phases) + 0.01, 0.02, 1 / len(phases) - 0.02, 0.88))
         ax.set_axis_off()

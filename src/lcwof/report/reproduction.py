@@ -16,12 +16,10 @@ from typing import Any, Literal, NamedTuple
 from lcwof.config import build, merge, read_toml
 from lcwof.engine import Entry, Recipe, Run, StreamRun, read_recipe
 from lcwof.engine.choose import Outcome
-from lcwof.engine.recipe import Data
+from lcwof.engine.recipe import RECIPES, Data
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.report.paper import PaperColumn, PaperPart, PaperTable, paper_figures, paper_table
-
-FOLDER = Path(__file__).parent.parent / "recipes"
 
 
 class Place(NamedTuple):
@@ -169,7 +167,7 @@ def _nested(settings: dict[str, Any]) -> dict[str, Any]:
 
 def reproductions() -> dict[str, Reproduction]:
     """All that the package knows how to run, by key."""
-    return {file.stem: read_reproduction(file) for file in sorted((FOLDER / "reproduce").glob("*.toml"))}
+    return {file.stem: read_reproduction(file) for file in sorted((RECIPES / "reproduce").glob("*.toml"))}
 
 
 def read_reproduction(file: Path) -> Reproduction:
@@ -192,7 +190,7 @@ def _settings(what: Reproduction) -> list[str]:
 
 def base_recipe(base: BaseRecipe, backbone: str) -> Recipe:
     """The recipe of phase 1."""
-    file = FOLDER / base.recipe if (FOLDER / base.recipe).exists() else Path(base.recipe)
+    file = RECIPES / base.recipe if (RECIPES / base.recipe).exists() else Path(base.recipe)
     settings = {f"phase1.{key}": value for key, value in base.set.items()}
     return read_recipe([file], {**settings, "phase1.backbone": backbone}, [])
 

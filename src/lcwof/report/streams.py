@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from lcwof.engine.stream import StreamRun
 from lcwof.report.compare import short_name
-from lcwof.report.figures import BASE, HM, NOVEL, QUIET, SIZE, as_svg, quiet_axes, spread
+from lcwof.report.figures import BASE, HM, NOVEL, QUIET, SIZE, as_svg, new_figure, quiet_axes, spread
 from lcwof.report.table import cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = ("J/J", "B/J", "N/J", "hm", "am", "B/B", "N/N")
 _HEADINGS = ("session", "classes", *COLUMNS, "kept")  # kept: images in the exemplar memory
@@ -115,7 +117,7 @@ def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
 
 def sessions_figure(run: StreamRun) -> Figure:
     """Accuracy in the joint space by session, with 95% intervals."""
-    figure = Figure(figsize=(5.4, 3.4), dpi=72)
+    figure = new_figure(5.4, 3.4, dpi=72)
     ax = quiet_axes(figure, (0.085, 0.13, 0.795, 0.79))
     summary, last = run.summary(), []
     for name, colour, width in (("B/J", BASE, 2.2), ("N/J", NOVEL, 2.2), ("J/J", QUIET, 1.6), ("hm", HM, 1.2)):
@@ -140,7 +142,7 @@ def sessions_figure(run: StreamRun) -> Figure:
 def matrix_figure(run: StreamRun) -> Figure:
     """Percent right among all classes, a row for each session, a column for each session that classes came in."""
     matrix, size = run.matrix(), run.sessions
-    figure = Figure(figsize=(5.4, 0.9 + 0.42 * size), dpi=72)
+    figure = new_figure(5.4, 0.9 + 0.42 * size, dpi=72)
     ax = figure.add_axes((0.1, 0.02, 0.88, 1 - 0.75 / (0.9 + 0.42 * size)))
     shown = [[row[i] if i < len(row) else float("nan") for i in range(size)] for row in matrix]
     ax.imshow(shown, cmap="Blues", vmin=0, vmax=110, aspect="auto")
