@@ -54,7 +54,7 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     text = tuned.read_text()
     assert text.startswith("# lcwof evaluate") and "3 validation episodes" in text and "[method.phase3]" in text
     candidates = json.loads(tuned.with_suffix(".json").read_text())["candidates"]
-    assert len(candidates) == 5 * 7
+    assert len(candidates) == 2 * 5 * 7
     run = tmp_path / "run"
     said = json.loads(lcwof("evaluate", tuned, "--episodes", 4, "--curves", 3, "-o", run, "--json"))
     assert "3 validation episodes" in said["tuning"]["why"]
@@ -94,7 +94,7 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     ]
     short = ["--set", "method.phase2.epochs=6", "--set", "method.phase3.epochs=4", "--set", "tune.episodes=2"]
     said = lcwof(*words, "--methods", "lcwof,pn", *short)
-    assert "hm less lcwof's" in said and (tmp_path / "c" / "report.html").exists()
+    assert "hm less lcwof's" in said and "novel_bias" in said and (tmp_path / "c" / "report.html").exists()
     assert "2 validation episodes" in (tmp_path / "c" / "pn.toml").read_text()
     about = tmp_path / "c" / "pn" / "run.json"
     before = json.loads(about.read_text())
@@ -104,6 +104,8 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     rows = json.loads(lcwof(*words, "--methods", "lcwof,pn,gfsv", *short, "--json"))
     assert {row["method"] for row in rows} == {"lcwof", "pn", "gfsv"}
     assert about.stat().st_mtime_ns == made, "what is there is not done again"
+    more = json.loads(lcwof(*words, "--methods", "gfsv", *short, "--episodes", 6, "--json"))
+    assert more[0]["episodes"] == 6, "more are added"
     for wrong in (
         ["--methods", "pn", "--shot", 2],
         ["--methods", "lcwof", *short, "--no-tune"],  # would stand among tuned ones

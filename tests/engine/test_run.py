@@ -194,8 +194,24 @@ def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model:
     with pytest.raises(LcwofError, match="exists: choose another --out"):
         evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
     (tmp_path / "precious").mkdir()
-    with pytest.raises(LcwofError, match="not a run folder; it is not replaced"):
-        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "precious", overwrite=True)
+    for overwrite in (True, False):
+        with pytest.raises(LcwofError, match="is not a run folder: choose another"):
+            evaluate_run(recipe(), strokes_model, strokes, tmp_path / "precious", overwrite)
+
+
+def test_more_episodes_are_added_to_a_finished_run(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    out, begun = tmp_path / "r", []
+    whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
+    evaluate_run(recipe(episodes=4), strokes_model, strokes, out)
+    run = evaluate_run(recipe(), strokes_model, strokes, out, progress=lambda done, total: begun.append(done))
+    assert begun[0] == 4, "those that are there are kept"
+    assert run.rows == whole.rows and run.about["recipe"]["evaluate"]["episodes"] == 9
+    assert run.answers is not None and run.answers.episodes == tuple(range(9))
+    assert whole.answers is not None and torch.equal(run.answers.given.answered, whole.answers.given.answered)
+    for other in (recipe(episodes=5), recipe(episodes=20, **{"evaluate.seed": 1}), recipe("iw", episodes=20)):
+        with pytest.raises(LcwofError, match="exists: choose another --out"):
+            evaluate_run(other, strokes_model, strokes, out)
+    assert Run.read(out).rows == whole.rows
 
 
 def test_a_full_disk_loses_nothing_finished(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

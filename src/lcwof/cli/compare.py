@@ -34,6 +34,7 @@ from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
 from lcwof.methods import get_method, method_names
 from lcwof.report import as_json, paired_difference, results_table, sessions_table, streams_json, write_report
+from lcwof.report.table import tuning
 
 Methods = Annotated[str, typer.Option(help="Names with commas between them, or all.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")]
@@ -70,7 +71,7 @@ def compare(
     lcwof compare paper.toml --data mini-imagenet --root ~/data --model base.safetensors --methods lcwof,iw,mine.py:Mine
     """
     start = recipe_of("evaluate", locals(), "methods", "tuned")
-    entries = [Entry(name, recipe, tuned) for name, recipe in _recipes(start, methods).items()]
+    entries = [Entry(name, recipe, tuned) for name, recipe in recipes_of(start, methods).items()]
     study = Study(out, progress_bar, errors.print)
     dataset = _load(study, start)
     runs = [run for run in _run(study, entries) if isinstance(run, Run)]
@@ -124,7 +125,7 @@ def compare_stream(
         require_pseudo(start, outcome)
     entries = [
         Entry(name, recipe, tuned, "ifsl", outcome, pseudo_model)  # type: ignore[arg-type]
-        for name, recipe in _recipes(start, methods).items()
+        for name, recipe in recipes_of(start, methods).items()
     ]
     study = Study(out, progress_bar, errors.print)
     dataset = _load(study, start)
@@ -138,7 +139,7 @@ def compare_stream(
     say(f"Report: {page}")
 
 
-def _recipes(start: Recipe, methods: str) -> dict[str, Recipe]:
+def recipes_of(start: Recipe, methods: str) -> dict[str, Recipe]:
     """A recipe for each method by name. A wrong name is found here, before any work starts."""
     names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     found = {}
@@ -165,15 +166,18 @@ def _run(study: Study, entries: list[Entry]) -> list[Run | StreamRun]:
 
 
 def _differences(runs: list[Run]) -> None:
-    """hm against lcwof's on the same episodes, and how long each took."""
+    """hm against lcwof's on the same episodes, how long each took, and what was chosen for it."""
     lcwof = next((run for run in runs if run.about["recipe"]["method"]["name"] == "lcwof"), None)
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("method", "hm less lcwof's", "seconds, all episodes"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for heading in ("method", "hm less lcwof's", "s to tune", "s to test", "chosen on validation"):
+        table.add_column(heading, justify="right" if heading[1:2] == " " or heading.startswith("hm") else "left")
     for run in sorted(runs, key=lambda run: -run.summary()["hm"][0]):
         paired = None if lcwof is None or run is lcwof else paired_difference(run, lcwof)
         shown = "–" if paired is None else f"{paired.mean:+.2f}"
         if paired is not None and not isnan(paired.interval):
             shown += f" ± {paired.interval:.2f}"
-        table.add_row(run.path.name, shown, f"{run.about['seconds']:.0f}")
+        chosen = tuning(run) or {}
+        took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
+        settings = ", ".join(f"{key} {value:g}" for key, value in chosen.get("settings", {}).items())
+        table.add_row(run.path.name, shown, took, f"{run.about['seconds']:.0f}", settings or "–")
     console.print(table)

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from lcwof.cli.compare import recipes_of
 from lcwof.cli.console import Device, console, phase1_progress, progress_bar, say
 from lcwof.engine import choose, evaluate_run, pick_device, read_recipe
 from lcwof.learning import base_accuracy, pretrain
 from lcwof.report import results_table, write_report
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "demo.toml"
-METHODS = ("lcwof", "iw", "pn", "ft")
+METHODS = "lcwof,iw,pn,ft"
 SHOTS = (1, 5)
 
 
@@ -42,10 +43,8 @@ def demo(
     model.save(out / "base.safetensors")
     runs = []
     for shot in SHOTS:
-        for name in METHODS:
-            settings = start.method if name == "lcwof" else {"name": name}
-            evaluate = dataclasses.replace(start.evaluate, way=len(split.novel), shot=shot)
-            recipe = dataclasses.replace(start, method=settings, evaluate=evaluate)
+        evaluate = dataclasses.replace(start.evaluate, way=len(split.novel), shot=shot)
+        for name, recipe in recipes_of(dataclasses.replace(start, evaluate=evaluate), METHODS).items():
             label = f"{name} {evaluate.way}w{shot}s"
             with progress_bar(f"{label} tune".ljust(16)) as show:
                 _, tuned = choose(recipe, model, data, show)

@@ -37,21 +37,33 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls, out: Path, about: dict[str, Any], overwrite: bool, decides: Callable[[dict[str, Any]], object]
+        cls,
+        out: Path,
+        about: dict[str, Any],
+        overwrite: bool,
+        decides: Callable[[dict[str, Any]], object],
+        size: Callable[[dict[str, Any]], int],
     ) -> RunFolder:
-        """A fresh folder, or one that an earlier attempt left; `decides` picks what must be the same as then."""
+        """A fresh folder, or one that an earlier attempt left, or a finished run to which more is to be added.
+
+        `decides` picks what must be the same as then, `size` how many episodes or streams are asked for.
+        """
         folder = cls(out, about)
-        if out.exists():
-            if not overwrite:
-                raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
-            if not (out / "run.json").exists():
-                raise LcwofError(f"{out} is not a run folder; it is not replaced.")
         described = folder.partial / "run.json"
+        asked = json.loads(json.dumps(about))
+        if out.exists():
+            if not (out / "run.json").exists():
+                raise LcwofError(f"{out} is there, but is not a run folder: choose another --out.")
+            there = read_about(out)
+            if not overwrite:
+                if decides(there) != decides(asked) or size(there) >= size(asked) or described.exists():
+                    raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
+                folder.write(lambda: out.rename(folder.partial))
         if described.exists() and overwrite:
             shutil.rmtree(folder.partial)
         if described.exists():
             before = json.loads(described.read_text(encoding="utf-8"))
-            if decides(before) != decides(json.loads(json.dumps(about))):
+            if decides(before) != decides(asked):
                 raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
             folder.started -= before["seconds"]
         else:

@@ -70,7 +70,8 @@ def evaluate_run(
     notice: Callable[[str], None] = lambda text: None,
     fitting: Fitting = lambda what, done, total: None,
 ) -> Run:
-    """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left.
+    """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left; to a
+    finished run of fewer episodes those that it lacks are added.
 
     Running out of memory, or having been killed, halves the number of episodes at once; nothing finished is lost.
     """
@@ -82,7 +83,7 @@ def evaluate_run(
     queries = {"novel": source.queries, "base": source.base_queries}
     about = {**describe(recipe, model, data, compute), "queries": queries}
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
-    folder = RunFolder.open(out, about, overwrite, what_decides)
+    folder = RunFolder.open(out, about, overwrite, what_decides, lambda a: int(a["recipe"]["evaluate"]["episodes"]))
     total, done = e.episodes, _whole_episodes(folder)
     todo = [number for number in range(total) if number not in done]
     progress(total - len(todo), total)

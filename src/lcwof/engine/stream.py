@@ -83,7 +83,7 @@ def stream_run(
     notice: Callable[[str], None] = lambda text: None,
     fitting: Fitting = lambda what, done, total: None,
 ) -> StreamRun:
-    """Evaluate a recipe's method on its streams into the folder `out`.
+    """Evaluate a recipe's method on its streams into the folder `out`; to a finished run of fewer the rest are added.
 
     An interrupted run goes on after the last session that was finished. Running out of memory, or being killed twice in
     the same session, begins the streams in progress again, half as many at once.
@@ -96,7 +96,8 @@ def stream_run(
     shown = {"protocol": "ifsl", "listed": source.listed, "ways": source.ways, "shot": source.shot}
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
     at_once = recipe.at_once or fits
-    folder = RunFolder.open(out, {**describe(recipe, model, data, compute), **shown}, overwrite, _what_decides)
+    about = {**describe(recipe, model, data, compute), **shown}
+    folder = RunFolder.open(out, about, overwrite, _what_decides, lambda a: int(a["recipe"]["stream"]["streams"]))
     total = 1 + len(source.ways)
     attempt, fewer = _attempt(folder)
     if fewer:

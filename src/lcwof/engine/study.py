@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,9 @@ class Study:
     def run_one(self, entry: Entry) -> Run | StreamRun:
         out = self.folder / entry.name
         if out.exists():
-            return self._same(read_run(out), entry)
+            run = self._same(read_run(out), entry)
+            if not self._lacks(run, entry):
+                return run
         recipe = self._chosen(entry) if entry.tuned else entry.recipe
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
         model, data = self.model(recipe), self.data(recipe.data)
@@ -92,7 +95,7 @@ class Study:
             if chosen.tuning.get("asked") != self._asked(entry):
                 raise LcwofError(f"{file} was tuned for other settings: choose another --out, or remove it.")
             return dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
-        data = self.data(recipe.data)
+        data, started = self.data(recipe.data), time.monotonic()
         with self.bars(f"{entry.name} tune".ljust(16)) as show:
             if entry.protocol == "ifsl":
                 if entry.pseudo_model is None:
@@ -104,7 +107,8 @@ class Study:
                 tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show))
             else:
                 tuning, chosen = choose(recipe, self.model(recipe), data, show, fitting_on(show))
-        chosen = dataclasses.replace(chosen, tuning={**chosen.tuning, "asked": self._asked(entry)})
+        more = {"asked": self._asked(entry), "seconds": round(time.monotonic() - started, 1)}
+        chosen = dataclasses.replace(chosen, tuning={**chosen.tuning, **more})
         write_choice(tuning, chosen, file)
         return chosen
 
@@ -120,11 +124,18 @@ class Study:
         data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
         return cache_key([tree["method"], recipe.grid(), number, how, about, data, entry.outcome])
 
+    def _lacks(self, run: Run | StreamRun, entry: Entry) -> bool:
+        """Whether more episodes, or streams, are asked for than the run has."""
+        if isinstance(run, StreamRun):
+            return bool(entry.recipe.stream.streams > run.about["recipe"]["stream"]["streams"])
+        return bool(entry.recipe.evaluate.episodes > run.about["recipe"]["evaluate"]["episodes"])
+
     def _same(self, run: Run | StreamRun, entry: Entry) -> Run | StreamRun:
-        """A run that is there already, where it is the one asked for."""
-        section = "stream" if entry.protocol == "ifsl" else "evaluate"
+        """A run that is there already, where it is the one asked for, or the beginning of it."""
+        section, number = ("stream", "streams") if entry.protocol == "ifsl" else ("evaluate", "episodes")
         asked, found = (json.loads(json.dumps(x)) for x in (entry.recipe.resolved(), run.about["recipe"]))
-        deciding = {key: value for key, value in asked[section].items() if key != "answers"}  # runs before had none
+        added = {"answers"} | ({number} if self._lacks(run, entry) else set())  # runs before recorded no answers
+        deciding = {key: value for key, value in asked[section].items() if key not in added}
         other = [key for key, value in deciding.items() if found[section].get(key) != value]
         other += ["data"] if asked["data"]["name"] != found["data"]["name"] else []
         why = found.get("tuning") or {}

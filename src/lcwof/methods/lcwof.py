@@ -57,7 +57,7 @@ class LCwoF(Method):
     fixed; phase 3 calibrates both heads by balanced replay. Uses the shared base model."""
 
     Config = LCwoFConfig
-    grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4)})
+    grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4), "phase3.lr_head": (1e-3, 1e-2)})
     stop = ("phase 3", "phase3.epochs")
     settles = True
     config: LCwoFConfig
