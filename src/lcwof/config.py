@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
+import re
 import tomllib
 import types
 from collections.abc import Mapping
@@ -151,6 +153,23 @@ def to_toml(tree: Mapping[str, Any], prefix: str = "") -> str:
 
 def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)
+
+
+def explained(cls: type) -> dict[str, str]:
+    """What each setting is, by its dotted name: the comments beside the fields, which are where it is written down."""
+    found: dict[str, str] = {}
+    hints = get_type_hints(cls)
+    for kind in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(kind):
+            continue
+        for line in inspect.getsource(kind).splitlines():
+            if said := re.match(r"    (\w+): .*?  # (.*)", line):
+                found[said[1]] = said[2]
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            inner = explained(hints[field.name])
+            found |= {f"{field.name}.{name}": text for name, text in inner.items()}
+    return found
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -204,6 +204,7 @@ def test_methods_and_data_are_listed() -> None:
     assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
     listed = lcwof("methods")
     assert all(name in listed for name in ("lcwof", "aan", "topic")) and "Snell" in listed
+    assert "largest gradient norm" in lcwof("methods", "lcwof"), "settings are explained, those of phases too"
     told = lcwof("methods", "pn")
     assert "mean embedding of class c" in told and "novel_bias" in told and "meta_steps" in told
     assert "digits" in lcwof("data", "list")

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from lcwof.cli.console import (
@@ -28,7 +30,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.config import flat
+from lcwof.config import explained, flat
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine import (
@@ -245,9 +247,14 @@ def methods(
         kind = found[name]
         say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\nSettings, and what each is tried with on validation:")
         tried = {**kind.grid, **({kind.stop[1]: "every epoch"} if kind.stop else {})}
-        table = Table("setting", "default", "tried")
+        what, table = explained(kind.Config), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+        for heading in ("setting", "default", "what it is"):
+            table.add_column(heading, no_wrap=heading == "setting")
         for key, value in flat(dataclasses.asdict(kind.Config())).items():
-            table.add_row(key, str(value), str(tried.get(key, "")))
+            options = tried.get(key, ())
+            shown = options if isinstance(options, str) else ", ".join(f"{x:g}" for x in options)
+            said = [text for text in (what.get(key, ""), f"tried: {shown}" if shown else "") if text]
+            table.add_row(key, escape(str(value)), escape("; ".join(said)))
         console.print(table)
         return
     table = Table()

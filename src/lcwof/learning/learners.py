@@ -97,8 +97,8 @@ class Descent:
 
     epochs: int
     batch: int = 16
-    lr_head: float = 1e-2
-    lr_tail: float = 1e-3
+    lr_head: float = 1e-2  # of the weights of classes
+    lr_tail: float = 1e-3  # of the adaptive stages of the backbone
     momentum: float = 0.9
     weight_decay: float = 1e-4
     clip: float = 100.0  # largest gradient norm of a learner; keeps large lambdas stable, so part of the method
