@@ -143,8 +143,8 @@ def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     assert "base-biased: J/J" in json.loads((run / "run.json").read_text())["recipe"]["tuning"]["why"]
     lcwof("report", run, "-o", tmp_path / "page.html")
     assert lcwof("report", run, "--format", "markdown").startswith("**lcwof (run)**, digits/base-6")
-    result = runner.invoke(app, ["report", str(run), "--format", "latex"])
-    assert isinstance(result.exception, LcwofError) and "streams have html and markdown" in str(result.exception)
+    assert "hm, session & 2 & 3" in lcwof("report", run, "--format", "latex")
+    assert lcwof("report", run, "--format", "csv").startswith("data,method,run,streams,session,classes,images kept,N/N")
     for words, why in (
         (["tune-stream", "--data", "digits", "--model", base], "no pseudo-sessions: give --pseudo N"),
         (["tune-stream", "--data", "digits", "--pseudo", 2, "--model", base, *few], "trained on 6 other base classes"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
+from pathlib import Path
 
 from runs_by_hand import make_run
 
-from lcwof.report import csv_table, latex_table
+from lcwof.engine import StreamRun
+from lcwof.evaluation import MEASURES
+from lcwof.report import csv_streams, csv_table, latex_streams, latex_table
 
 
 def test_latex_is_a_booktabs_tabular_with_the_best_hm_in_bold() -> None:
@@ -47,3 +50,37 @@ def test_csv_has_a_row_a_run_with_mean_and_interval() -> None:
     paired = [second[f"hm to lcwof{which}"] for which in ("", " interval", " clear")]
     assert paired == ["-0.5000", "2.9400", "no"]
     assert (third["N/J"], third["N/J interval"]) == ("40.0000", "")
+
+
+def make_stream(method: str, last: list[float]) -> StreamRun:
+    """Two sessions; hm of the second, stream by stream."""
+    rows = []
+    for stream, hm in enumerate(last):
+        first = {name: 80.0 if name in ("B/B", "B/J", "J/J") else None for name in MEASURES}
+        second = dict.fromkeys(MEASURES, hm)
+        for session, values in ((1, first), (2, second)):
+            known = {"classes": [0.0] * (3 * session), "kept": 10 * session}
+            rows.append({"stream": stream, "session": session, **values, **known})
+    recipe = {"method": {"name": method}, "stream": {"carry": False, "shuffle": False}}
+    about = {"recipe": recipe, "data": "a_b", "ways": [3], "classes": {"base": 3}, "listed": False, "shot": 5}
+    return StreamRun(Path(method), about, rows)
+
+
+def test_streams_in_latex_have_a_column_a_session() -> None:
+    lines = latex_streams([make_stream("pn", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])]).splitlines()
+    assert lines[2:5] == [r"\begin{tabular}{lr}", r"\toprule", r"hm, session & 2 \\"]
+    assert lines[6:8] == [r"lcwof (lcwof) & $\mathbf{60.00 \pm 0.00}$ \\", r"pn (pn) & $52.00 \pm 3.92$ \\"]
+    joint = lines.index(r"J/J, session & 1 & 2 \\")
+    assert lines[joint + 3] == r"pn (pn) & $\mathbf{80.00 \pm 0.00}$ & $52.00 \pm 3.92$ \\"
+    assert [line for line in lines if line.startswith("% a_b")], "the setting, in a comment"
+
+
+def test_streams_in_csv_have_a_row_a_session() -> None:
+    first, second = csv.DictReader(StringIO(csv_streams([make_stream("pn", [50.0, 54.0])])))
+    assert (first["session"], first["J/J"], first["hm"], first["images kept"]) == ("1", "80.0000", "", "10")
+    assert (second["streams"], second["classes"], second["hm"], second["hm interval"]) == (
+        "2",
+        "6",
+        "52.0000",
+        "3.9200",
+    )

@@ -15,7 +15,9 @@ from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import (
     as_json,
+    csv_streams,
     csv_table,
+    latex_streams,
     latex_table,
     markdown_table,
     results_table,
@@ -79,16 +81,17 @@ def report(
 
 
 def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun], out: Path | None) -> None:
-    """Markdown has a table by session for each stream; the other formats compare runs of episodes only."""
     if format_ is Format.markdown:
         parts = [markdown_table(episodes)] if episodes else []
-        text = "\n".join([*parts, *(streams_markdown(run) for run in streams)])
-    elif not episodes:
-        raise LcwofError(f"--format {format_}: no runs of `lcwof evaluate` are here; streams have html and markdown.")
+        parts += [streams_markdown(run) for run in streams]
+    elif format_ is Format.latex:
+        parts = [latex_table(episodes)] if episodes else []
+        parts += [latex_streams(streams)] if streams else []
+    elif episodes and streams:
+        raise LcwofError("runs of episodes and of streams have different columns: write two files, one for each kind.")
     else:
-        text = latex_table(episodes) if format_ is Format.latex else csv_table(episodes)
-        if streams:
-            errors.print(f"Left out {len(streams)} runs of streams: {format_} is for runs of episodes.")
+        parts = [csv_table(episodes) if episodes else csv_streams(streams)]
+    text = "\n".join(parts)
     if out is None:
         print(text, end="")
         return

@@ -7,7 +7,7 @@ from lcwof.report.calibration import Calibration, Reliability, calibration, expe
 from lcwof.report.compare import Paired, Setting, by_setting, label, paired_difference, same_episodes
 from lcwof.report.confusion import Confusion, Mistakes, class_accuracies, confusion, mistakes
 from lcwof.report.curves import Curves, learning_curves
-from lcwof.report.export import csv_table, latex_table
+from lcwof.report.export import csv_streams, csv_table, latex_streams, latex_table
 from lcwof.report.html import write_report
 from lcwof.report.paper import PaperFigure, PaperTable, paper_figures, paper_table, paper_tables
 from lcwof.report.streams import sessions_table, stream_table, streams_json, streams_markdown
@@ -32,9 +32,11 @@ __all__ = [
     "calibration",
     "class_accuracies",
     "confusion",
+    "csv_streams",
     "csv_table",
     "expected_calibration_error",
     "label",
+    "latex_streams",
     "latex_table",
     "learning_curves",
     "markdown_table",

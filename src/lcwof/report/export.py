@@ -1,15 +1,17 @@
-"""The comparison table for papers (LaTeX) and for spreadsheets (CSV)."""
+"""Comparison tables for papers (LaTeX) and for spreadsheets (CSV)."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
 from io import StringIO
-from math import isnan
+from math import isnan, nan
 
 from lcwof.engine.run import Run
+from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Paired, by_setting, compares, label, method_name, to_lcwof
+from lcwof.report.compare import Paired, by_setting, compares, label, method_name, short_name, to_lcwof
+from lcwof.report.streams import name_of, setting_of
 from lcwof.report.table import COLUMNS
 
 _SPECIAL = {
@@ -46,6 +48,58 @@ def latex_table(runs: Sequence[Run]) -> str:
             shown += [_latex_difference(to_lcwof(run, group))] if compared else []
             lines.append(" & ".join([_latex(label(run, runs)), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def latex_streams(runs: Sequence[StreamRun]) -> str:
+    r"""A tabular of hm and one of J/J by session, a row a run, the best of each session bold."""
+    tables = []
+    for measure in ("hm", "J/J"):
+        for setting, group in _alike(runs).items():
+            tables.append(_latex_sessions(setting, group, measure))
+    return "\n".join(tables)
+
+
+def _alike(runs: Sequence[StreamRun]) -> dict[str, list[StreamRun]]:
+    """Runs by their setting, in words; within one the highest hm in the last session first."""
+    groups: dict[str, list[StreamRun]] = {}
+    for run in sorted(runs, key=lambda run: -run.summary()[-1]["hm"][0]):
+        groups.setdefault(setting_of(run), []).append(run)
+    return groups
+
+
+def _latex_sessions(setting: str, group: Sequence[StreamRun], measure: str) -> str:
+    summaries = [run.summary() for run in group]
+    sessions = [at for at, found in enumerate(summaries[0]) if measure in found]
+    best = [max(summary[at][measure][0] for summary in summaries) for at in sessions]
+    lines = [
+        rf"% Needs \usepackage{{booktabs}}. {measure} by session, mean and 95% interval over streams, in percent.",
+        f"% {setting}",
+        rf"\begin{{tabular}}{{l{'r' * len(sessions)}}}",
+        r"\toprule",
+        " & ".join([rf"{measure}, session", *(str(at + 1) for at in sessions)]) + r" \\",
+        r"\midrule",
+    ]
+    for run, summary in zip(group, summaries, strict=True):
+        cells = [_pm(*summary[at][measure]) for at in sessions]
+        means = [summary[at][measure][0] for at in sessions]
+        shown = [rf"$\mathbf{{{c}}}$" if m == top else f"${c}$" for c, m, top in zip(cells, means, best, strict=True)]
+        lines.append(" & ".join([_latex(name_of(run)), *shown]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def csv_streams(runs: Sequence[StreamRun]) -> str:
+    """One row a session of a run; a cell is empty where there is nothing to say."""
+    out = StringIO()
+    measures = [column for name in MEASURES for column in (name, f"{name} interval")]
+    write = csv.writer(out, lineterminator="\n").writerow
+    write(["data", "method", "run", "streams", "session", "classes", "images kept", *measures])
+    for run in runs:
+        who = [run.about["data"], short_name(run.about["recipe"]["method"]["name"]), run.path.name, len(run.streams)]
+        for session, summary in enumerate(run.summary(), start=1):
+            row = next(row for row in run.rows if row["session"] == session)
+            values = [_digits(x) for name in MEASURES for x in summary.get(name, (nan, nan))]
+            write([*who, session, len(row["classes"]), row["kept"], *values])
+    return out.getvalue()
 
 
 def _pm(mean: float, interval: float, sign: str = "") -> str:
