@@ -321,3 +321,11 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     assert page.count("<script>/**") == 1 and page.count('class="plot"') == 4
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_the_documented_file_is_one(tmp_path: Path) -> None:
+    text = Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text.split("```toml\n")[1].split("```")[0])
+    found = read_reproduction(tmp_path / "mine.toml")
+    assert found.paper is not None and found.base("resnet12").set == {"epochs": 100}
+    assert found.rows[0].name in {row.name for part in found.paper.parts for row in part.rows}
