@@ -155,7 +155,7 @@ tuned = false
         assert result.exit_code == 0, result.output
         return result.output
 
-    assert "own.md" in run("--only", "pn")
+    assert "own.md" in run("--only", "mlp/pn-5w1s")
     rows = json.loads((out / "own.json").read_text())["cells"]
     assert {c["row"] for c in rows if c["mean"] is not None} == {"prototypes"}
     assert "own.md" in run()

@@ -28,6 +28,7 @@ from lcwof.report.panels import panel_json, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
+    OurRow,
     Place,
     Reproduction,
     Runs,
@@ -47,7 +48,9 @@ def reproduce(
         list[str] | None, typer.Option(help="A base model to take instead of making one.", metavar="DATA/BACKBONE=FILE")
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Fewer episodes or streams, for a try.")] = None,
-    only: Annotated[str | None, typer.Option(help="Runs to do now, with commas between them.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Runs to do now, such as pn, pn-5w1s, conv4/pn; commas between.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing: tables from the runs that are there.")] = False,
     at_once: AtOnce = None,
     device: Device = None,
@@ -64,7 +67,7 @@ def reproduce(
 
     lcwof reproduce distillation --root ~/data --base mini-imagenet/resnet12=base.safetensors --episodes 20
 
-    lcwof reproduce mini-gfsl --root ~/data --only lcwof,pn
+    lcwof reproduce mini-gfsl --root ~/data --only resnet12/lcwof-5w1s,pn
 
     lcwof reproduce all --root ~/data -o runs/paper
     """
@@ -135,14 +138,13 @@ def _list(known: dict[str, Reproduction], root: Path | None) -> None:
 
 
 def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str], only: set[str] | None) -> None:
-    names = {row.run for _, _, row in what.wanted()}
+    names = {text for one in what.wanted() for text in _names(*one)}
     if only and only - names:
-        raise LcwofError(
-            f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {', '.join(sorted(names))}."
-        )
+        runs = ", ".join(sorted({row.run for _, _, row in what.wanted()}))
+        raise LcwofError(f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {runs}.")
     studies: dict[Place, Study] = {}
     for place, setting, row in what.wanted():
-        if only and row.run not in only:
+        if only and not only & _names(place, setting, row):
             continue
         file = _base(what, place, start, out, given, 0)
         pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
@@ -154,6 +156,11 @@ def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str], on
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
+
+
+def _names(place: Place, setting: str, row: OurRow) -> set[str]:
+    """What a run may be called on the command line."""
+    return {f"{where}{row.run}{how}" for where in ("", f"{place}/") for how in ("", f"-{setting}")}
 
 
 def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dict[str, str], pseudo: int) -> str:
