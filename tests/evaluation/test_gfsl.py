@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import pytest
@@ -12,11 +14,14 @@ from torch import Tensor
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
+from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.tune import Candidate, Tuning, stops
 from lcwof.learning import Inputs, Phase2, Phase3
+from lcwof.methods import Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
 
 SHORT = LCwoFConfig(
     weight_constraint=10.0, phase2=Phase2(epochs=40), phase3=Phase3(epochs=60, lr_head=1e-2, lr_tail=1e-3)
@@ -49,6 +54,27 @@ def test_the_end_is_measured_once(strokes: Dataset, strokes_model: BaseModel) ->
     assert moments == [("phase 2", 0), ("phase 3", 0), ("phase 3", 3)]
     moments = [(m.phase, m.epoch) for m in run_episodes(method, base, fitted, source, [0], lambda p, e: e == 3)]
     assert moments == [("phase 3", 3)]
+
+
+def test_mirror_images_of_queries_are_asked_too_where_the_model_says_so(
+    strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    queries = strokes.split.test[:6].view(2, 3)
+    method = Prototypes(PrototypesConfig())
+    task = EpisodeSource.of(strokes, "novel", 2, 1)
+    found = {}
+    flipped = dataclasses.replace(strokes.images, pixels=strokes.images.pixels.flip(-1))
+    for name, model, data in (
+        ("plain", strokes_model, strokes),
+        ("flipped", strokes_model, dataclasses.replace(strokes, images=flipped)),
+        ("both", dataclasses.replace(strokes_model, mirror=True), strokes),
+    ):
+        base, fitted = prepare(method, strokes_model, strokes)
+        draws = Randomness.of_episodes(0, [0, 1])
+        *_, state = method.learn(base, fitted, Task.of_shots(task.draw([0, 1]).support, draws, "cpu"))
+        found[name] = query_logits(method, state, prepare(method, model, data)[0], queries)
+    torch.testing.assert_close(found["both"], (found["plain"] + found["flipped"]) / 2)
+    assert not torch.allclose(found["plain"], found["flipped"])
 
 
 def test_tuning_reads_no_novel_class_and_no_test_image(
@@ -102,7 +128,7 @@ def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
     strokes: Dataset, strokes_model: BaseModel
 ) -> None:
     tuning = tune(LCwoF, SHORT, strokes_model, strokes, way=3, shot=1, episodes=6, at_once=4)
-    assert len(tuning.candidates) == len(LCwoF.grid["weight_constraint"]) * len(stops(60))
+    assert len(tuning.candidates) == prod(map(len, LCwoF.grid.values())) * len(stops(60))
     assert [c.hm for c in tuning.candidates] == sorted((c.hm for c in tuning.candidates), reverse=True)
     assert "6 validation episodes" in tuning.why()
     chosen = tuning.apply(SHORT)

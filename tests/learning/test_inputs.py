@@ -28,6 +28,16 @@ def test_plain_maps_are_the_trunks_output_whatever_was_asked_before(digits: Data
     torch.testing.assert_close(again.flatten(0, 1), expected.movedim(1, -1))
 
 
+def test_mirror_images_are_kept_beside_the_images(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index = torch.tensor([3, 9, 5])
+    both = [inputs.plain(index[:2]), inputs.plain(index, mirrored=True), inputs.plain(index)]
+    pixels = plain_batch(digits.images.pixels[index], 8)
+    trunk = digits_model.backbone.trunk(1)
+    for found, seen in ((both[1], pixels.flip(-1)), (both[2], pixels)):
+        torch.testing.assert_close(found, trunk(digits_model.normalise(seen)).movedim(1, -1))
+
+
 def test_data_of_other_channels_are_refused(digits_model: BaseModel) -> None:
     colour = Images(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.zeros(1, dtype=torch.long), ("a",), ("a/1",))
     with pytest.raises(LcwofError, match="expects 1 channels or features, the data have 3"):

@@ -11,6 +11,7 @@ from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, base_accuracy, pretrain
 from lcwof.learning.mixing import cutmix, turned
 from lcwof.learning.pretrain import Training, turned_loss
+from lcwof.models import BaseModel
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")
 CPU = torch.device("cpu")
@@ -189,10 +190,22 @@ def test_a_network_for_one_size_of_images_refuses_others(strokes: Dataset, setti
 
 
 def test_the_view_of_test_images_is_the_best_on_held_out_ones(strokes: Dataset) -> None:
-    how = Phase1("resnet10", 1, batch=64, lr=0.05, schedule="one-cycle", views=(20, 36))
+    how = Phase1("resnet10", 1, batch=64, lr=0.05, schedule="one-cycle", views=(20, 36), mirror=True)
     small = dataclasses.replace(strokes, split=dataclasses.replace(strokes.split, train=strokes.split.train[:128]))
     model = pretrain(small, how, CPU)
     found = model.about["views"]
-    assert set(found) == {"crop", "20", "36"} and model.about["select accuracy"] == max(found.values())
-    assert found[str(model.view or "crop")] == max(found.values())
+    views = {f"{side}{mirrored}" for side in ("crop", "20", "36") for mirrored in ("", ", mirrored")}
+    assert set(found) == views and model.about["select accuracy"] == max(found.values())
+    assert found[f"{model.view or 'crop'}{', mirrored' if model.mirror else ''}"] == max(found.values())
     assert base_accuracy(model, small, small.split.select) == pytest.approx(max(found.values()))
+
+
+def test_a_mirror_image_counts_as_much_as_the_image(digits: Dataset, digits_model: BaseModel, tmp_path: Path) -> None:
+    model = dataclasses.replace(digits_model, mirror=True)
+    flipped = dataclasses.replace(digits.images, pixels=digits.images.pixels.flip(-1))
+    index = digits.split.test
+    same = base_accuracy(model, digits, index)
+    assert same == base_accuracy(model, dataclasses.replace(digits, images=flipped), index)
+    assert same < base_accuracy(digits_model, digits, index), "digits are not to be mirrored"
+    model.save(tmp_path / "m.safetensors")
+    assert BaseModel.load(tmp_path / "m.safetensors").mirror

@@ -97,8 +97,10 @@ class PlainEpisode:
     def logits(self, index: Tensor) -> Tensor:
         """Joint logits of images under the test transform, nothing kept from before."""
         inputs = self.inputs
-        network_inputs = inputs.network_inputs(inputs.pixels[index.to(inputs.device)])
-        embedded = self.tail(self.trunk(network_inputs.float()))
+        network_inputs = inputs.network_inputs(inputs.pixels[index.to(inputs.device)]).float()
+        embedded = self.tail(self.trunk(network_inputs))
+        if inputs.model.mirror:
+            embedded = (embedded + self.tail(self.trunk(network_inputs.flip(-1)))) / 2
         return embedded @ torch.cat([self.base_head, self.novel_head]).T
 
 

@@ -107,7 +107,10 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
     parts = []
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`
-        parts.append(method.logits(state, base.inputs.plain(full))[:, : part.shape[1]])
+        found = method.logits(state, base.inputs.plain(full))
+        if base.model.mirror:
+            found = (found + method.logits(state, base.inputs.plain(full, mirrored=True))) / 2
+        parts.append(found[:, : part.shape[1]])
     return torch.cat(parts, dim=1)
 
 

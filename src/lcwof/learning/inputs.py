@@ -57,7 +57,7 @@ class Inputs:
         self._augment = self.compute.jit(self.network_inputs)
         self._run = self.compute.jit(self._through_trunk, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
-        self._row = torch.full((len(images),), -1)  # where in _maps an image's map lies
+        self._row = torch.full((2 * len(images),), -1)  # where in _maps an image's map lies; then mirror images
 
     @torch.no_grad()
     def augmented(self, index: Tensor, draws: Randomness) -> Tensor:
@@ -96,9 +96,9 @@ class Inputs:
         return _whole(self.trunk(inputs, keyed_noise(keys)))
 
     @torch.no_grad()
-    def plain(self, index: Tensor) -> Tensor:
-        """Maps of images under the test transform, index (...) -> (..., map)."""
-        flat = index.cpu().flatten()
+    def plain(self, index: Tensor, mirrored: bool = False) -> Tensor:
+        """Maps of images, or of their mirror images, under the test transform, index (...) -> (..., map)."""
+        flat = index.cpu().flatten() + mirrored * len(self.pixels)
         missing = flat[self._row[flat] < 0].unique()
         if len(missing):
             self._keep(missing)
@@ -108,8 +108,13 @@ class Inputs:
     def _keep(self, missing: Tensor) -> None:
         known = [] if self._maps is None else [self._maps]
         first = len(known[0]) if known else 0
-        for part in missing.split(self.chunk):
-            known.append(_whole(self.trunk(self.network_inputs(self.pixels[part.to(self.device)]))))
+        number = len(self.pixels)
+        for part in (*missing[missing < number].split(self.chunk), *missing[missing >= number].split(self.chunk)):
+            if not len(part):
+                continue
+            pixels = self.pixels[part.to(self.device) % number]
+            pixels = pixels.flip(-1) if part[0] >= number else pixels
+            known.append(_whole(self.trunk(self.network_inputs(pixels))))
         self._maps = torch.cat(known)
         self._row[missing] = first + torch.arange(len(missing))  # last: memory may run out before
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +55,7 @@ class Phase1:
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
     crop: tuple[float, ...] | None = None  # area of the random crops, least and most; None: the data set's own
     views: tuple[int, ...] = ()  # sides of whole test images to try beside the common crop; the best held-out one stays
+    mirror: bool = False  # try each view with mirror images, too
     judge_every: int = 1  # epochs between two looks at the held-out images; every epoch in the last tenth
     seed: int = 0
 
@@ -231,17 +233,17 @@ class Training:
         """The best epoch as a base model, looking at test images in the best of the views."""
         self.kept.load_state_dict(self.best.state)
         model = _model(self.kept, self.data, self.how).frozen()
-        found: dict[int | None, float] = {None: self.best.accuracy}
-        for view in self.how.views:
-            model.view = view
-            found[view] = self._accuracy(model)
-        model.view = max(found, key=lambda view: found[view])
+        found = {}
+        for view, mirror in product((None, *self.how.views), (False, True) if self.how.mirror else (False,)):
+            model.view, model.mirror = view, mirror
+            found[view, mirror] = self._accuracy(model)
+        model.view, model.mirror = max(found, key=lambda shown: found[shown])
         model.about = {
             "data": self.data.name,
             "phase1": asdict(self.how),
             "epoch": self.best.epoch,
-            "select accuracy": found[model.view],
-            "views": {str(view or "crop"): accuracy for view, accuracy in found.items()},
+            "select accuracy": found[model.view, model.mirror],
+            "views": {f"{view or 'crop'}{', mirrored' * mirror}": found[view, mirror] for view, mirror in found},
         }
         return model
 
@@ -347,6 +349,8 @@ def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> N
     """Refuse images of other sides than the network's own where it takes none."""
     if how.turns and len(shape) == 1:
         raise LcwofError("phase1.turns turns images, but the data are feature vectors: leave it out.")
+    if how.mirror and len(shape) == 1:
+        raise LcwofError("phase1.mirror is for images, but the data are feature vectors: leave it out.")
     if how.turns and not 2 <= how.angles <= 4:
         raise LcwofError(f"phase1.angles = {how.angles}: upright and one to three others make 2, 3 or 4.")
     sides = [*how.views, *([how.small_side] if how.small_part else [])]
@@ -419,8 +423,11 @@ def base_accuracy(model: BaseModel, data: Dataset, index: Tensor) -> float:
     right = 0
     for at in range(0, len(index), 1024):
         pixels = data.images.pixels[index[at : at + 1024]].to(device)
-        inputs = pixels if pixels.dim() == 2 else plain_batch(pixels, data.size, model.view)
-        logits = backbone(model.normalise(inputs)) @ model.head.T
+        inputs = model.normalise(pixels if pixels.dim() == 2 else plain_batch(pixels, data.size, model.view))
+        embedded = backbone(inputs)
+        if model.mirror:
+            embedded = embedded + backbone(inputs.flip(-1))
+        logits = embedded @ model.head.T
         right += int((logits.argmax(1).cpu() == labels[at : at + 1024]).sum())
     backbone.train(was_training)
     return 100 * right / max(1, len(index))

@@ -34,6 +34,7 @@ class BaseModel:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     view: int | None = None  # side at which whole test images are shown; None: the common crop of `plain_batch`
+    mirror: bool = False  # whether tests take the mean of what is said of an image and of its mirror image
     about: dict[str, Any] = field(default_factory=dict)  # data set, accuracy, recipe: for people and reports
 
     def normalise(self, inputs: Tensor) -> Tensor:
@@ -70,6 +71,7 @@ class BaseModel:
             "mean": list(self.mean),
             "std": list(self.std),
             "view": self.view,
+            "mirror": self.mirror,
             "about": self.about,
         }
 
@@ -98,6 +100,7 @@ class BaseModel:
             tuple(about["mean"]),
             tuple(about["std"]),
             about.get("view"),
+            about.get("mirror", False),
             about["about"],
         ).frozen()
 
