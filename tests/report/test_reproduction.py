@@ -329,3 +329,7 @@ def test_the_documented_file_is_one(tmp_path: Path) -> None:
     found = read_reproduction(tmp_path / "mine.toml")
     assert found.paper is not None and found.base("resnet12").set == {"epochs": 100}
     assert found.rows[0].name in {row.name for part in found.paper.parts for row in part.rows}
+    parts = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "lcwof-plus-parts.toml")
+    plus = {row.run: row for row in KNOWN["mini-gfsl"].rows}["lcwof-plus"]
+    shared = {row.run: row for row in parts.rows}["lcwof-plus"]
+    assert (shared.method, shared.grid) == (plus.method, plus.grid), "runs of one name are shared"
