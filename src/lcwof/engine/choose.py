@@ -85,9 +85,14 @@ def choose_stream(
         progress,
         fitting,
     )
+    return tuning, chosen_stream(recipe, tuning, outcome)
+
+
+def chosen_stream(recipe: Recipe, tuning: Tuning, outcome: str) -> Recipe:
+    """The recipe for the real stream with what pseudo-sessions chose."""
     why = {"why": f"{outcome}: {tuning.why()}", "protocol": "ifsl", "pseudo": recipe.data.pseudo}
     real = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
-    return tuning, _chosen(real, tuning, why)
+    return _chosen(real, tuning, why)
 
 
 def require_pseudo(recipe: Recipe, outcome: str) -> None:

@@ -14,11 +14,12 @@ from typing import Literal
 from lcwof.config import flat
 from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
-from lcwof.engine.choose import Outcome, choose, choose_stream, write_choice
+from lcwof.engine.choose import OUTCOMES, Outcome, choose, choose_stream, chosen_stream, write_choice
 from lcwof.engine.recipe import Data, Recipe, read_recipe
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
 from lcwof.errors import LcwofError
+from lcwof.evaluation import Tuning
 from lcwof.models import BaseModel
 
 Show = Callable[..., None]  # (done, total) and, if need be, a short text
@@ -95,24 +96,44 @@ class Study:
             if chosen.tuning.get("asked") != self._asked(entry):
                 raise LcwofError(f"{file} was tuned for other settings: choose another --out, or remove it.")
             return dataclasses.replace(recipe, method=chosen.method, tuning=chosen.tuning)
-        data, started = self.data(recipe.data), time.monotonic()
-        with self.bars(f"{entry.name} tune".ljust(16)) as show:
-            if entry.protocol == "ifsl":
-                if entry.pseudo_model is None:
-                    raise LcwofError(
-                        "no model to choose settings with: give --pseudo-model FILE, made by `lcwof pretrain --pseudo "
-                        "N`, and --pseudo N, or --no-tune."
-                    )
-                model = self.model(dataclasses.replace(recipe, model=entry.pseudo_model))
-                tuning, chosen = choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show))
-            else:
-                tuning, chosen = choose(recipe, self.model(recipe), data, show, fitting_on(show))
+        started = time.monotonic()
+        if known := self._tried(entry):
+            tuning = known.chosen_by(OUTCOMES[entry.outcome])
+            chosen = chosen_stream(recipe, tuning, entry.outcome)
+        else:
+            with self.bars(f"{entry.name} tune".ljust(16)) as show:
+                tuning, chosen = self._choose(entry, show)
         more = {"asked": self._asked(entry), "seconds": round(time.monotonic() - started, 1)}
+        if entry.protocol == "ifsl":
+            more["tried"] = self._asked(entry, whatever_outcome=True)
         chosen = dataclasses.replace(chosen, tuning={**chosen.tuning, **more})
         write_choice(tuning, chosen, file)
         return chosen
 
-    def _asked(self, entry: Entry) -> str:
+    def _choose(self, entry: Entry, show: Show) -> tuple[Tuning, Recipe]:
+        recipe, data = entry.recipe, self.data(entry.recipe.data)
+        if entry.protocol == "gfsl":
+            return choose(recipe, self.model(recipe), data, show, fitting_on(show))
+        if entry.pseudo_model is None:
+            raise LcwofError(
+                "no model to choose settings with: give --pseudo-model FILE, made by `lcwof pretrain --pseudo "
+                "N`, and --pseudo N, or --no-tune."
+            )
+        model = self.model(dataclasses.replace(recipe, model=entry.pseudo_model))
+        return choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show))
+
+    def _tried(self, entry: Entry) -> Tuning | None:
+        """What was tried for the same run when the other outcome was asked for: the candidates are the same."""
+        if entry.protocol == "gfsl":
+            return None
+        for file in sorted(self.folder.glob("*.toml")):
+            candidates = file.with_suffix(".json")
+            tried = read_recipe([file], {}, []).tuning.get("tried") if candidates.exists() else None
+            if tried == self._asked(entry, whatever_outcome=True):
+                return Tuning.from_json(json.loads(candidates.read_text(encoding="utf-8")))
+        return None
+
+    def _asked(self, entry: Entry, whatever_outcome: bool = False) -> str:
         """What a choice depends on, in short."""
         recipe, tree = entry.recipe, entry.recipe.resolved()
         how = {key: tree["evaluate"][key] for key in ("way", "shot")}
@@ -122,7 +143,8 @@ class Study:
         model = entry.pseudo_model if entry.protocol == "ifsl" else recipe.model
         about = self.model(dataclasses.replace(recipe, model=model)).about if model else None
         data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
-        return cache_key([tree["method"], recipe.grid(), number, how, about, data, entry.outcome])
+        outcome = "" if whatever_outcome else entry.outcome
+        return cache_key([tree["method"], recipe.grid(), number, how, about, data, outcome])
 
     def _lacks(self, run: Run | StreamRun, entry: Entry) -> bool:
         """Whether more episodes, or streams, are asked for than the run has."""

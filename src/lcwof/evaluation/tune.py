@@ -6,9 +6,9 @@ Episodes are drawn from the validation classes, base queries from the base image
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from math import isnan
+from math import isnan, nan
 from typing import Any, Literal
 
 import torch
@@ -86,6 +86,17 @@ class Tuning:
         for candidate in found["candidates"]:
             candidate["interval"] = None if isnan(candidate["interval"]) else candidate["interval"]
         return found
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Tuning:
+        candidates = [
+            {**each, "interval": nan if each["interval"] is None else each["interval"]} for each in found["candidates"]
+        ]
+        return cls(**{**found, "candidates": tuple(Candidate(**each) for each in candidates)})
+
+    def chosen_by(self, by: Literal["hm", "J/J"]) -> Tuning:
+        """The same candidates, the best by another measure first."""
+        return replace(self, by=by, candidates=tuple(sorted(self.candidates, key=lambda c: -_worth(c, by))))
 
     def apply(self, config: Any) -> Any:
         for key, value in self.best.settings.items():
