@@ -89,6 +89,12 @@ def test_recipes_that_come_with_lcwof_are_found_by_name(tmp_path: Path, monkeypa
         read_recipe([tmp_path / "none" / "paper.toml"], {}, [])
 
 
+def test_a_grid_goes_with_the_method_it_was_for() -> None:
+    for name in ("omniglot.toml", "paper.toml", "fscil.toml"):
+        assert "weight_constraint" in read_recipe([Path(name)], {}, []).grid()
+        assert "novel_bias" in read_recipe([Path(name)], {"method.name": "pn"}, []).grid()
+
+
 def test_a_resolved_recipe_reads_back(tmp_path: Path) -> None:
     recipe = read_recipe([], {"evaluate.way": 3}, ["method.weight_constraint=50"])
     file = tmp_path / "again.toml"

@@ -155,6 +155,15 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)
 
 
+def shown(value: Any) -> str:
+    """A setting's value for people.
+
+    >>> shown(5000.0), shown("cosine")
+    ('5000', 'cosine')
+    """
+    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
 def explained(cls: type) -> dict[str, str]:
     """What each setting is, by its dotted name: the comments beside the fields, which are where it is written down."""
     found: dict[str, str] = {}

@@ -8,7 +8,7 @@ import torch
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.engine.plain import PlainEpisode
-from lcwof.evaluation.gfsl import prepare
+from lcwof.evaluation.gfsl import prepare, query_logits
 from lcwof.learning import Phase2, Phase3
 from lcwof.methods import Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig, LCwoFState
@@ -22,6 +22,7 @@ def test_three_learners_at_once_learn_what_each_learns_alone(digits: Dataset, ba
     network = build_backbone(backbone, (1, 8, 8))
     head = torch.randn(6, network.dim) / network.dim**0.5
     model = BaseModel(backbone, network, head, digits.split.base, (1, 8, 8), digits.mean, digits.std).frozen()
+    model.mirror = backbone == "conv4"
     config = LCwoFConfig(
         weight_constraint=1.0,
         phase2=Phase2(epochs=3, lr_tail=0.01, batch=4),
@@ -47,5 +48,5 @@ def test_three_learners_at_once_learn_what_each_learns_alone(digits: Dataset, ba
         torch.testing.assert_close(together.novel_head[e], alone.novel_head.detach(), atol=1e-4, rtol=1e-3)
         torch.testing.assert_close(together.base_head[e], alone.base_head.detach(), atol=1e-4, rtol=1e-3)
         queries = source.draw([number]).novel_queries.flatten()
-        found = together.logits(base.inputs.plain(queries.expand(3, -1)))[e]
+        found = query_logits(method, state, base, queries.expand(3, -1))[e]
         torch.testing.assert_close(found, alone.logits(queries), atol=1e-3, rtol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import signal
 import subprocess
@@ -212,6 +213,31 @@ def test_more_episodes_are_added_to_a_finished_run(strokes: Dataset, strokes_mod
         with pytest.raises(LcwofError, match="exists: choose another --out"):
             evaluate_run(other, strokes_model, strokes, out)
     assert Run.read(out).rows == whole.rows
+    mirrored = dataclasses.replace(strokes_model, mirror=True)
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        evaluate_run(recipe(episodes=20), mirrored, strokes, out)
+
+
+def test_a_finished_run_stays_until_more_is_done(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    few = evaluate_run(recipe(episodes=4), strokes_model, strokes, out)
+    described = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**described, "hardware": "another machine"}))
+
+    def stop(done: int, total: int) -> None:
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe(), strokes_model, strokes, out, progress=stop)
+    assert Run.read(out).rows == few.rows
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        evaluate_run(recipe(episodes=2), strokes_model, strokes, out)
+    begun: list[int] = []
+    run = evaluate_run(recipe(), strokes_model, strokes, out, progress=lambda done, total: begun.append(done))
+    assert begun[0] == 8 and len(run.rows) == 9 and run.rows[:4] == few.rows
+    assert [each["hardware"] for each in run.about["before"]] == ["another machine"]
+    assert not (tmp_path / "r.partial").exists()
 
 
 def test_a_full_disk_loses_nothing_finished(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

@@ -157,6 +157,15 @@ def test_a_smaller_number_at_once_is_heeded_when_going_on(
     assert sizes == [2, 1, 1, 1] and len(run.rows) == 12
 
 
+def test_more_streams_are_added_to_a_finished_run(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    whole = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "whole")
+    few = stream_run(recipe("pn", **{"stream.streams": 1}), strokes_model, strokes, tmp_path / "r")
+    assert 1 == len(few.streams) < len(whole.streams)
+    begun: list[int] = []
+    run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", progress=lambda done, _: begun.append(done))
+    assert begun[0] == len(few.rows) and run.rows == whole.rows
+
+
 def test_the_folder_of_the_other_protocol_is_not_gone_on_with(
     strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

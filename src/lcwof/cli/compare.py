@@ -30,6 +30,7 @@ from lcwof.cli.experiments import AtOnce, DataName, Model, Pseudo, Root, Seed, S
 from lcwof.cli.streams import Carry, OutcomeName, Sessions, Streams
 from lcwof.cli.streams import Shot as StreamShot
 from lcwof.cli.streams import Way as StreamWay
+from lcwof.config import shown
 from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
 from lcwof.methods import get_method, method_names
@@ -173,11 +174,11 @@ def _differences(runs: list[Run]) -> None:
         table.add_column(heading, justify="right" if heading[1:2] == " " or heading.startswith("hm") else "left")
     for run in sorted(runs, key=lambda run: -run.summary()["hm"][0]):
         paired = None if lcwof is None or run is lcwof else paired_difference(run, lcwof)
-        shown = "–" if paired is None else f"{paired.mean:+.2f}"
+        gap = "–" if paired is None else f"{paired.mean:+.2f}"
         if paired is not None and not isnan(paired.interval):
-            shown += f" ± {paired.interval:.2f}"
+            gap += f" ± {paired.interval:.2f}"
         chosen = tuning(run) or {}
         took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
-        settings = ", ".join(f"{key} {value:g}" for key, value in chosen.get("settings", {}).items())
-        table.add_row(run.path.name, shown, took, f"{run.about['seconds']:.0f}", settings or "–")
+        settings = ", ".join(f"{key} {shown(value)}" for key, value in chosen.get("settings", {}).items())
+        table.add_row(run.path.name, gap, took, f"{run.about['seconds']:.0f}", settings or "–")
     console.print(table)

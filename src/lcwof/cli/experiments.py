@@ -30,7 +30,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.config import explained, flat
+from lcwof.config import explained, flat, shown
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine import (
@@ -76,7 +76,7 @@ def pretrain(
     json_: Json = False,
 ) -> None:
     """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training. Interrupted, it
-    resumes from OUT.partial, which is saved every other minute.
+    resumes from OUT.partial, which is saved every minute or so.
 
     Examples:
 
@@ -137,7 +137,7 @@ def tune(
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
-    """Choose a method's settings (for lcwof: phase-3 epochs and lambda) on validation classes only.
+    """Choose a method's settings (for lcwof: lambda, phase-3 rate and epochs) on validation classes only.
 
     Writes a recipe with what was chosen and why, and beside it a .json with every candidate.
 
@@ -171,8 +171,7 @@ def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
     for heading in ("settings", "N/J", "B/J", "J/J", "hm"):
         table.add_column(heading)
     for c in tuning.candidates[:5]:
-        shown = {k: f"{v:g}" if isinstance(v, (int, float)) else v for k, v in c.settings.items()}
-        settings = ", ".join(f"{k} {v}" for k, v in shown.items())
+        settings = ", ".join(f"{key} {shown(value)}" for key, value in c.settings.items())
         hm = f"{c.hm:.2f}" if isnan(c.interval) else f"{c.hm:.2f} ± {c.interval:.2f}"
         table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)
@@ -252,8 +251,8 @@ def methods(
             table.add_column(heading, no_wrap=heading == "setting")
         for key, value in flat(dataclasses.asdict(kind.Config())).items():
             options = tried.get(key, ())
-            shown = options if isinstance(options, str) else ", ".join(f"{x:g}" for x in options)
-            said = [text for text in (what.get(key, ""), f"tried: {shown}" if shown else "") if text]
+            values = options if isinstance(options, str) else ", ".join(map(shown, options))
+            said = [text for text in (what.get(key, ""), f"tried: {values}" if values else "") if text]
             table.add_row(key, escape(str(value)), escape("; ".join(said)))
         console.print(table)
         return

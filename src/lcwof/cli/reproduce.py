@@ -239,7 +239,8 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
     for (place, _, _), run in runs.items():
         model, hardware = run.about["model"], run.about["hardware"]
         accuracy = model.get("test accuracy")
-        models[str(place)] = f"{place}: base test accuracy {accuracy}%, {hardware}, {run.about['compute']}"
+        mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
+        models[str(place)] = f"{place}: base test accuracy {accuracy}%{mirror}, {hardware}, {run.about['compute']}"
     notes += [f"Base model {text}." for text in models.values()]
     seconds = {f"{row}-{setting}": run.about.get("seconds", 0.0) for (_, setting, row), run in runs.items()}
     if seconds:

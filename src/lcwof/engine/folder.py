@@ -44,7 +44,7 @@ class RunFolder:
         decides: Callable[[dict[str, Any]], object],
         size: Callable[[dict[str, Any]], int],
     ) -> RunFolder:
-        """A fresh folder, or one that an earlier attempt left, or a finished run to which more is to be added.
+        """A fresh folder, or one that an earlier attempt left, or a copy of a finished run that more is to be added to.
 
         `decides` picks what must be the same as then, `size` how many episodes or streams are asked for.
         """
@@ -56,9 +56,10 @@ class RunFolder:
                 raise LcwofError(f"{out} is there, but is not a run folder: choose another --out.")
             there = read_about(out)
             if not overwrite:
-                if decides(there) != decides(asked) or size(there) >= size(asked) or described.exists():
+                if decides(there) != decides(asked) or size(there) >= size(asked):
                     raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
-                folder.write(lambda: out.rename(folder.partial))
+                if not described.exists():
+                    folder.write(lambda: _copy(out, folder.partial))
         if described.exists() and overwrite:
             shutil.rmtree(folder.partial)
         if described.exists():
@@ -66,6 +67,7 @@ class RunFolder:
             if decides(before) != decides(asked):
                 raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
             folder.started -= before["seconds"]
+            _remember(before, folder.about)
         else:
             folder.write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
             folder.describe()
@@ -126,6 +128,22 @@ class RunFolder:
                 f"could not write the run folder {self.partial}: {why}. Finished episodes are kept; "
                 "the same command goes on from there."
             ) from error
+
+
+def _copy(finished: Path, partial: Path) -> None:
+    """The finished run stays what it is until more is done."""
+    aside = partial.with_name(partial.name + ".copy")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(finished, aside)
+    aside.rename(partial)
+
+
+def _remember(before: dict[str, Any], about: dict[str, Any]) -> None:
+    """Where the beginning was computed, if it was elsewhere or by other versions."""
+    where = {key: before.get(key) for key in ("hardware", "versions", "compute", "seconds")}
+    same = all(where[key] == about.get(key) for key in ("hardware", "versions", "compute"))
+    if earlier := [*before.get("before", []), *([] if same else [where])]:
+        about["before"] = earlier
 
 
 def read_lines(path: Path) -> Iterator[Row]:

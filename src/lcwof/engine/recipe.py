@@ -174,6 +174,7 @@ def _change_method(tree: dict[str, Any], name: str | None) -> None:
     if name is not None and "method" in tree and tree["method"].get("name", "lcwof") != name:
         del tree["method"]
         tree.pop("tuning", None)
+        tree.get("tune", {}).pop("grid", None)
 
 
 def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:

@@ -132,7 +132,7 @@ def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) 
         "recipe": recipe.resolved(),
         "data": data.name,
         "classes": {part: len(getattr(data.split, part)) for part in ("base", "val", "novel")},
-        "model": model.about,
+        "model": model.told(),
         "versions": {"lcwof": __version__, "torch": torch.__version__, "numpy": version("numpy")},
         "hardware": hardware(model.head.device),
         "compute": compute.words,
@@ -174,7 +174,8 @@ def _finish(folder: RunFolder, asked: int) -> Run:
 
 def what_decides(about: dict[str, Any]) -> dict[str, Any]:
     """What the numbers of an episode depend on: not the machine, not how many episodes there are or ran at once."""
-    recipe = {k: v for k, v in about["recipe"].items() if k not in ("device", "at_once", "compile", "model")}
+    without = ("device", "at_once", "compile", "model", "phase1", "tune", "tuning")
+    recipe = {k: v for k, v in about["recipe"].items() if k not in without}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k not in ("episodes", "answers")}
     precision = about.get("compute", "float32").split(",")[0]

@@ -141,7 +141,7 @@ class Study:
             how = {key: value for key, value in tree["stream"].items() if key != "streams"}
         number = recipe.tune.streams if entry.protocol == "ifsl" else recipe.tune.episodes
         model = entry.pseudo_model if entry.protocol == "ifsl" else recipe.model
-        about = self.model(dataclasses.replace(recipe, model=model)).about if model else None
+        about = self.model(dataclasses.replace(recipe, model=model)).told() if model else None
         data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
         outcome = "" if whatever_outcome else entry.outcome
         return cache_key([tree["method"], recipe.grid(), number, how, about, data, outcome])
@@ -168,7 +168,7 @@ class Study:
             for x in (asked, found)
         )
         other += [] if mine == theirs else ["method"]
-        about = json.loads(json.dumps(self.model(entry.recipe).about))
+        about = json.loads(json.dumps(self.model(entry.recipe).told()))
         other += ["model"] if run.about["model"] != about else []
         if other:
             raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")

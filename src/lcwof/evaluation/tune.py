@@ -71,12 +71,12 @@ class Tuning:
         return text
 
     def at_edge(self) -> list[str]:
-        """Numeric settings whose largest or smallest value was chosen, of several: beyond may be better still."""
+        """Numeric settings whose largest or smallest value was chosen, of three or more: beyond may be better still."""
         found = []
         for key, value in self.best.settings.items():
             tried = {candidate.settings[key] for candidate in self.candidates}
             numbers = all(isinstance(x, (int, float)) for x in tried)
-            if numbers and len(tried) > 1 and value and value in (min(tried), max(tried)):
+            if numbers and len(tried) > 2 and value and value in (min(tried), max(tried)):
                 found.append(key)
         return found
 

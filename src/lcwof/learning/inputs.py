@@ -101,20 +101,16 @@ class Inputs:
         flat = index.cpu().flatten() + mirrored * len(self.pixels)
         missing = flat[self._row[flat] < 0].unique()
         if len(missing):
-            self._keep(missing)
+            self._keep(missing, mirrored)
         assert self._maps is not None
         return self._maps[self._row[flat].to(self.device)].unflatten(0, index.shape)
 
-    def _keep(self, missing: Tensor) -> None:
+    def _keep(self, missing: Tensor, mirrored: bool) -> None:
         known = [] if self._maps is None else [self._maps]
         first = len(known[0]) if known else 0
-        number = len(self.pixels)
-        for part in (*missing[missing < number].split(self.chunk), *missing[missing >= number].split(self.chunk)):
-            if not len(part):
-                continue
-            pixels = self.pixels[part.to(self.device) % number]
-            pixels = pixels.flip(-1) if part[0] >= number else pixels
-            known.append(_whole(self.trunk(self.network_inputs(pixels))))
+        for part in missing.split(self.chunk):
+            inputs = self.network_inputs(self.pixels[part.to(self.device) % len(self.pixels)])
+            known.append(_whole(self.trunk(inputs.flip(-1) if mirrored else inputs)))
         self._maps = torch.cat(known)
         self._row[missing] = first + torch.arange(len(missing))  # last: memory may run out before
 

@@ -63,6 +63,10 @@ class BaseModel:
                 f"{len(classes)} ({hint}): use the data set and options of its pretraining."
             )
 
+    def told(self) -> dict[str, Any]:
+        """What runs say of the model they were made with, and are compared by."""
+        return {**self.about, "mirror": True} if self.mirror else self.about
+
     def description(self) -> dict[str, Any]:
         return {
             "backbone": self.backbone_name,

@@ -11,7 +11,7 @@ from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
 from lcwof.report.compare import Paired, by_setting, compares, label, method_name, short_name, to_lcwof
-from lcwof.report.streams import name_of, setting_of
+from lcwof.report.streams import name_of, order_of, what_of
 from lcwof.report.table import COLUMNS
 
 _SPECIAL = {
@@ -63,7 +63,7 @@ def _alike(runs: Sequence[StreamRun]) -> dict[str, list[StreamRun]]:
     """Runs by their setting, in words; within one the highest hm in the last session first."""
     groups: dict[str, list[StreamRun]] = {}
     for run in sorted(runs, key=lambda run: -run.summary()[-1]["hm"][0]):
-        groups.setdefault(setting_of(run), []).append(run)
+        groups.setdefault(what_of(run) + order_of(run), []).append(run)
     return groups
 
 
@@ -73,7 +73,7 @@ def _latex_sessions(setting: str, group: Sequence[StreamRun], measure: str) -> s
     best = [max(summary[at][measure][0] for summary in summaries) for at in sessions]
     lines = [
         rf"% Needs \usepackage{{booktabs}}. {measure} by session, mean and 95% interval over streams, in percent.",
-        f"% {setting}",
+        f"% {setting}; streams: {', '.join(str(len(run.streams)) for run in group)}.",
         rf"\begin{{tabular}}{{l{'r' * len(sessions)}}}",
         r"\toprule",
         " & ".join([rf"{measure}, session", *(str(at + 1) for at in sessions)]) + r" \\",

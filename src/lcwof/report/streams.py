@@ -35,13 +35,21 @@ def name_of(run: StreamRun) -> str:
 
 
 def setting_of(run: StreamRun) -> str:
+    """What was streamed, and how often."""
+    streams = len(run.streams)
+    return f"{what_of(run)}: {streams} stream{'' if streams == 1 else 's'}{order_of(run)}"
+
+
+def what_of(run: StreamRun) -> str:
     ways, base = run.about["ways"], run.about["classes"]["base"]
     count = "1 session" if len(ways) == 1 else f"{len(ways)} sessions"
     sessions = f"{base} base classes, {count} of {'–'.join(map(str, sorted({min(ways), max(ways)})))}"
     shots = "published lists" if run.about["listed"] else f"{run.about['shot']}-shot"
-    order = ", classes in another order in each" if run.about["recipe"]["stream"]["shuffle"] else ""
-    streams = len(run.streams)
-    return f"{run.about['data']}, {sessions}, {shots}: {streams} stream{'' if streams == 1 else 's'}{order}"
+    return f"{run.about['data']}, {sessions}, {shots}"
+
+
+def order_of(run: StreamRun) -> str:
+    return ", classes in another order in each" if run.about["recipe"]["stream"]["shuffle"] else ""
 
 
 def stream_table(run: StreamRun) -> Table:
