@@ -96,23 +96,6 @@ def test_phase_1_learns_to_tell_how_far_images_are_turned(digits: Dataset, angle
     assert base_accuracy(model, digits, digits.split.test) > 80
 
 
-def test_the_average_of_the_weights_teaches_more_and_more(digits: Dataset) -> None:
-    how = dataclasses.replace(QUICK, average=0.9, own_part=0.8)
-    training = Training(digits, how, CPU)
-    inputs = training.augmented(training.pixels[:4], digits.size)
-    answers, part = training._taught(inputs, step=training.steps)[0]
-    assert float(part) == pytest.approx(0.8 / how.epochs), "after one of the epochs"
-    training.epoch()
-    moved, _ = training._taught(inputs, step=training.steps)[0]
-    kept = training.kept.eval()
-    by_hand = (kept.head(kept.backbone(inputs)) / how.temperature).softmax(1)
-    torch.testing.assert_close(moved, by_hand)
-    assert not torch.allclose(moved, answers), "it follows the weights"
-    assert base_accuracy(pretrain(digits, how, CPU), digits, digits.split.test) > 80
-    with pytest.raises(LcwofError, match=r"set phase1\.average too"):
-        pretrain(digits, dataclasses.replace(how, average=0.0), CPU)
-
-
 def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_path: Path) -> None:
     teacher = pretrain(digits, QUICK, CPU)
     teacher.head = teacher.head.roll(1, 0)  # it now calls every class by the name of the next

@@ -6,9 +6,8 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -48,7 +47,6 @@ class Phase1:
     angles: int = 4  # of the four right angles, how many each image is then shown at, which costs as much time
     teachers: tuple[str, ...] = ()  # files of base models of the same classes: their mean answer is learned too
     taught_part: float = 0.5  # of the loss: how much the teachers count
-    own_part: float = 0.0  # of the loss: how much what the average of the weights answers counts by the last step
     temperature: float = 4.0  # at which answers are compared
     small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
     small_side: int = 64  # of those images
@@ -77,22 +75,22 @@ class Network(nn.Module):
         targets: Tensor,
         strength: Tensor,
         by: Tensor | None = None,
-        taught: Sequence[tuple[Tensor, Tensor]] = (),
+        taught: Tensor | None = None,
     ) -> Tensor:
         """Soft cross-entropy of upright inputs, which are the first; targets and taught are theirs.
 
-        With `taught`, others' softened answers and the part of the loss that each is, these count too (Hinton et al.
-        2015). With `by`, how far inputs are `turned`, a second head is asked class and angle together, and what it
-        says of an image over all its angles teaches the first head (Lee et al. 2020).
+        With `taught`, teachers' softened answers, these count too (Hinton et al. 2015). With `by`, how far inputs are
+        `turned`, a second head is asked class and angle together, and what it says of an image over all its angles
+        teaches the first head (Lee et al. 2020).
         """
         noise = Noise(lambda shape: torch.rand(shape, device=inputs.device), strength)
         embedded = self.backbone(inputs, noise)
         logits = self.head(embedded[: len(targets)]).float()
         loss = F.cross_entropy(logits, targets)
-        heat = self.how.temperature
-        for answers, part in taught:
-            apart = F.kl_div(F.log_softmax(logits / heat, dim=1), answers, reduction="batchmean")
-            loss = torch.lerp(loss, heat**2 * apart, part)
+        if taught is not None:
+            heat = self.how.temperature
+            apart = F.kl_div(F.log_softmax(logits / heat, dim=1), taught, reduction="batchmean")
+            loss = torch.lerp(loss, heat**2 * apart, self.how.taught_part)
         if self.turn is not None and by is not None:
             asked, together = turned_loss(self.turn(embedded).float(), targets, by)
             from_it = F.kl_div(F.log_softmax(logits, dim=1), F.softmax(together.detach(), dim=1), reduction="batchmean")
@@ -130,9 +128,7 @@ class Training:
         for teacher in self.teachers if self.fast else ():
             teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
-        self.answers = compute.jit(partial(self._answers, self.teachers), dynamic=False)
-        own = [_model(self.kept, data, how)]
-        self.own_answers = compute.jit(partial(self._answers, own), dynamic=False)
+        self.answers = compute.jit(self._answers, dynamic=False)
         self.augmented = compute.jit(self._augmented, dynamic=False)
         self.optimiser = torch.optim.SGD(
             self.network.parameters(),
@@ -168,7 +164,7 @@ class Training:
                 inputs, targets = cutmix(inputs, targets)
             strength = torch.full((), min(1.0, step / how.drop_ramp), device=self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
-                taught = self._taught(inputs, step)
+                taught = self.answers(inputs) if self.teachers else None
                 by = None
                 if how.turns:
                     inputs, by = turned(inputs, how.angles)
@@ -206,20 +202,10 @@ class Training:
         images = normalise(images, self.data.mean, self.data.std)
         return images.to(memory_format=torch.channels_last) if self.fast else images
 
-    def _taught(self, inputs: Tensor, step: int) -> list[tuple[Tensor, Tensor]]:
-        """Answers of the teachers, and of the average of the weights, whose part grows (Kim et al. 2021)."""
-        how, found = self.how, []
-        if self.teachers:
-            found.append((self.answers(inputs), how.taught_part))
-        if how.own_part:
-            self.kept.eval()
-            found.append((self.own_answers(inputs), how.own_part * step / (how.epochs * self.steps)))
-        return [(answers, torch.full((), part, device=self.device)) for answers, part in found]
-
     @torch.no_grad()
-    def _answers(self, models: Sequence[BaseModel], inputs: Tensor) -> Tensor:
-        """Of models, softened: the mean."""
-        logits = [(model.backbone(inputs) @ model.head.T).float() for model in models]
+    def _answers(self, inputs: Tensor) -> Tensor:
+        """The teachers', softened: the mean."""
+        logits = [(teacher.backbone(inputs) @ teacher.head.T).float() for teacher in self.teachers]
         return F.softmax(torch.stack(logits) / self.how.temperature, dim=2).mean(0)
 
     def _judge(self) -> None:
@@ -306,8 +292,6 @@ def pretrain(
     """
     if how.epochs < 1:
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
-    if how.own_part and not how.average:
-        raise LcwofError("phase1.own_part learns from the average of the weights: set phase1.average too, to 0.999.")
     if how.temperature <= 0:
         raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
     training = Training(data, how, device)
