@@ -9,8 +9,8 @@ import torch
 from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, base_accuracy, pretrain
-from lcwof.learning.mixing import cutmix, turned
-from lcwof.learning.pretrain import Training, turned_loss
+from lcwof.learning.mixing import cutmix, turned, turned_loss
+from lcwof.learning.pretrain import Training
 from lcwof.models import BaseModel
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")

@@ -132,7 +132,7 @@ class RunFolder:
 
 def _copy(finished: Path, partial: Path) -> None:
     """The finished run stays what it is until more is done."""
-    aside = partial.with_name(partial.name + ".copy")
+    aside = finished.with_name(finished.name + ".copy.partial")  # no run to whoever looks for runs
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(finished, aside)
     aside.rename(partial)

@@ -1,4 +1,4 @@
-"""What phase 1 does to whole batches."""
+"""What phase 1 does to whole batches, and asks of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ def turned(images: Tensor, angles: int = 4) -> tuple[Tensor, Tensor]:
     shown = all_four[by, places.repeat(angles)]
     last = images.is_contiguous(memory_format=torch.channels_last)
     return shown.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format), by
+
+
+def turned_loss(both: Tensor, targets: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of class and angle together, and what is said of each image's class over all its angles.
+
+    both: (A B, 4 C), logits of images shown at A angles each, classes within angles; targets: (B, C), soft; by: (A B,),
+    right angles. Returns a number and (B, C): the mean logits, each image's taken from the angle it is shown at.
+    """
+    images, classes = targets.shape
+    both = both.view(-1, 4, classes)
+    shown = both[torch.arange(len(by), device=by.device), by]
+    asked = (both.logsumexp(dim=(1, 2)) - (shown * targets.repeat(len(by) // images, 1)).sum(1)).mean()
+    return asked, shown.view(-1, images, classes).mean(0)
 
 
 def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from lcwof.compute import Compute
 from lcwof.data.augment import NUMBERS, augment_batch, plain_batch
 from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
-from lcwof.learning.mixing import cutmix, turned
+from lcwof.learning.mixing import cutmix, turned, turned_loss
 from lcwof.models import Backbone, BaseModel, build_backbone
 from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
@@ -96,19 +96,6 @@ class Network(nn.Module):
             from_it = F.kl_div(F.log_softmax(logits, dim=1), F.softmax(together.detach(), dim=1), reduction="batchmean")
             loss = loss + self.how.turns * asked + from_it
         return loss
-
-
-def turned_loss(both: Tensor, targets: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of class and angle together, and what is said of each image's class over all its angles.
-
-    both: (A B, 4 C), logits of images shown at A angles each, classes within angles; targets: (B, C), soft; by: (A B,),
-    right angles. Returns a number and (B, C): the mean logits, each image's taken from the angle it is shown at.
-    """
-    images, classes = targets.shape
-    both = both.view(-1, 4, classes)
-    shown = both[torch.arange(len(by), device=by.device), by]
-    asked = (both.logsumexp(dim=(1, 2)) - (shown * targets.repeat(len(by) // images, 1)).sum(1)).mean()
-    return asked, shown.view(-1, images, classes).mean(0)
 
 
 class Training:
