@@ -6,7 +6,7 @@ import dataclasses
 import json
 from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -232,16 +232,25 @@ def _points_file(what: Reproduction, out: Path) -> Path:
     return out / what.data / "overview.json"
 
 
+def _origin(about: dict[str, Any]) -> str:
+    versions = " ".join(f"{name} {number}" for name, number in about["versions"].items() if name != "numpy")
+    begun = "; begun on ".join(["", *map(_origin, about.get("before", []))])
+    return ", ".join(filter(None, (about["hardware"], about["compute"], versions, about.get("date")))) + begun
+
+
 def _notes(what: Reproduction, runs: Runs) -> list[str]:
     """Where the numbers come from, and what the printed ones need to be read with."""
     notes = [f"The paper: {remark.text}" for remark in (what.paper.remarks if what.paper else ())]
     models = {}
     for (place, _, _), run in runs.items():
-        model, hardware = run.about["model"], run.about["hardware"]
-        accuracy = model.get("test accuracy")
+        model = run.about["model"]
         mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
-        models[str(place)] = f"{place}: base test accuracy {accuracy}%{mirror}, {hardware}, {run.about['compute']}"
-    notes += [f"Base model {text}." for text in models.values()]
+        models[str(place)] = f"Base model {place}: base test accuracy {model.get('test accuracy')}%{mirror}."
+    notes += models.values()
+    origins: dict[str, list[str]] = {}
+    for (place, setting, row), run in sorted(runs.items()):
+        origins.setdefault(_origin(run.about), []).append(f"{place}/{row}-{setting}")
+    notes += [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
     seconds = {f"{row}-{setting}": run.about.get("seconds", 0.0) for (_, setting, row), run in runs.items()}
     if seconds:
         taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))

@@ -1,7 +1,7 @@
 """Where episodes run: recipes in, run folders out."""
 
 from lcwof.engine.choose import choose, choose_stream, write_choice
-from lcwof.engine.folder import hardware
+from lcwof.engine.origin import hardware
 from lcwof.engine.recipe import Recipe, learners_at_once, pick_device, read_recipe
 from lcwof.engine.run import Run, evaluate_run, find_runs
 from lcwof.engine.stream import StreamRun, read_run, stream_run

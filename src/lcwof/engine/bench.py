@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lcwof import __version__
 from lcwof.compute import Compute
 from lcwof.data import load_dataset
 from lcwof.data.augment import Augment
 from lcwof.data.datasets import divided_split
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset, Images
-from lcwof.engine.folder import hardware
+from lcwof.engine.origin import hardware, versions
 from lcwof.engine.plain import PlainEpisode
 from lcwof.evaluation.gfsl import measure, prepare
 from lcwof.learning import Phase1, Phase2, Phase3
@@ -155,7 +154,7 @@ def bench(
         "backbone": setup.model.backbone_name,
         "data": setup.data.name,
         "setting": f"{BASE} base classes, {WAY}-way {shot}-shot, {setup.source.queries} queries a class",
-        "versions": {"lcwof": __version__, "torch": torch.__version__},
+        "versions": versions(),
     }
     rate = _phase1_rate(setup, device, seconds) if phase1 else None
     return Bench(about, timings, _ceiling(device, compute.dtype), rate)

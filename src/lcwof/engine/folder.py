@@ -5,8 +5,6 @@ never half-written. A run in progress is NAME.partial; it becomes NAME when comp
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import write_aside
@@ -165,9 +161,3 @@ def read_about(path: Path) -> dict[str, Any]:
     if path.name.endswith(".partial"):
         raise LcwofError(f"{path} is unfinished: run its command again to complete it.")
     return json.loads((path / "run.json").read_text(encoding="utf-8"))
-
-
-def hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type}, {os.cpu_count()} cores, {platform.machine()}"

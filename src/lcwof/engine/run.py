@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lcwof import __version__
 from lcwof.compute import Compute
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
-from lcwof.engine.folder import RunFolder, hardware, read_about, read_lines
+from lcwof.engine.folder import RunFolder, read_about, read_lines
+from lcwof.engine.origin import hardware, versions
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
 from lcwof.errors import LcwofError
@@ -133,7 +133,8 @@ def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) 
         "data": data.name,
         "classes": {part: len(getattr(data.split, part)) for part in ("base", "val", "novel")},
         "model": model.told(),
-        "versions": {"lcwof": __version__, "torch": torch.__version__, "numpy": version("numpy")},
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": versions(),
         "hardware": hardware(model.head.device),
         "compute": compute.words,
     }

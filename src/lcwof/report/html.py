@@ -188,7 +188,7 @@ def _details(run: Run, group: Sequence[Run]) -> str:
     facts["classes"] = ", ".join(f"{n} {part}" for part, n in classes.items())
     facts["queries a class"] = ", ".join(f"{n} {part}" for part, n in queries.items())
     facts["seconds"] = _seconds(about.get("seconds"), len(run.rows))
-    facts["hardware"] = about.get("hardware", "")
+    facts["date"], facts["hardware"] = about.get("date", ""), about.get("hardware", "")
     facts["versions"] = ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())
     facts["run folder"] = str(run.path)
     recipe = escape(json.dumps(about["recipe"], indent=2, ensure_ascii=False, default=str))
