@@ -140,6 +140,31 @@ def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
     assert float(last.values[:, MEASURES.index("hm")].mean()) == pytest.approx(tuning.best.hm, abs=1.0)
 
 
+def test_the_best_bias_is_found_without_learning_again(strokes: Dataset, strokes_model: BaseModel) -> None:
+    asked = {"model": strokes_model, "data": strokes, "way": 3, "shot": 1, "episodes": 6}
+    tuning = tune(Prototypes, PrototypesConfig(novel_bias=-50.0), **asked)  # what a recipe says of it has no say here
+    assert len(tuning.candidates) == 1 and tuning.found == ("novel_bias",) and not tuning.at_edge()
+    found = tuning.best.settings["novel_bias"]
+    around = sorted({found, *torch.linspace(-100, 200, 61).tolist()})
+    one_by_one = tune(Prototypes, PrototypesConfig(), grid={"novel_bias": around}, **asked)
+    again = {c.settings["novel_bias"]: c.hm for c in one_by_one.candidates}
+    assert again[found] == pytest.approx(tuning.best.hm, abs=1e-4), "with the bias in the logits it is the same"
+    assert one_by_one.best.hm <= tuning.best.hm + 0.5
+    assert again[min(around)] < tuning.best.hm - 5 and again[max(around)] < tuning.best.hm - 5
+
+
+def test_a_bias_lifts_few_shot_classes_alone(strokes: Dataset, strokes_model: BaseModel) -> None:
+    logits, support = [], EpisodeSource.of(strokes, "novel", 2, 1).draw([0]).support
+    for bias in (0.0, 2.5):
+        method = Prototypes(PrototypesConfig(novel_bias=bias))
+        base, fitted = prepare(method, strokes_model, strokes)
+        (state,) = method.learn(base, fitted, Task.of_shots(support, Randomness.of_episodes(0, [0]), "cpu"))
+        logits.append(query_logits(method, state, base, strokes.split.test[None, :9]))
+    known = len(strokes_model.head)
+    torch.testing.assert_close(logits[1][..., :known], logits[0][..., :known])
+    torch.testing.assert_close(logits[1][..., known:], logits[0][..., known:] + 2.5)
+
+
 def test_stops_go_from_none_to_the_longest() -> None:
     assert stops(200) == list(range(0, 201, 10))
     assert stops(7) == [0, 1, 2, 3, 4, 5, 6, 7]

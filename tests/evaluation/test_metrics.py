@@ -4,6 +4,7 @@ import torch
 from sklearn.metrics import accuracy_score
 
 from lcwof.evaluation import MEASURES, harmonic_mean, mean_and_interval, measures
+from lcwof.evaluation.metrics import Margins
 
 
 def test_every_measure_agrees_with_scikit_learn() -> None:
@@ -24,6 +25,22 @@ def test_every_measure_agrees_with_scikit_learn() -> None:
         jj = 100 * accuracy_score(truth, np.concatenate([n, b]).argmax(1))
         expected = [nn, bb, nj, bj, jj, 2 * nj * bj / (nj + bj), (nj + bj) / 2]
         assert found[e].tolist() == pytest.approx(expected, abs=1e-4), MEASURES
+
+
+def test_margins_tell_the_measures_under_any_bias() -> None:
+    random = torch.Generator().manual_seed(1)
+    base, way = 6, 4
+    novel, old = torch.randn(3, 40, base + way, generator=random), torch.randn(3, 90, base + way, generator=random)
+    labels = torch.randint(0, way, (3, 40), generator=random), torch.randint(0, base, (3, 90), generator=random)
+    plain = measures(novel, labels[0], old, labels[1], base)
+    margins = Margins.of(novel, labels[0], old, labels[1], base)
+    torch.testing.assert_close(margins.measures(plain, 0.0), plain)
+    for bias in (-3.0, -0.2, 0.4, 5.0):
+        lifted = bias * (torch.arange(base + way) >= base)
+        expected = measures(novel + lifted, labels[0], old + lifted, labels[1], base)
+        torch.testing.assert_close(margins.measures(plain, bias), expected)
+    tried = margins.worth_trying()
+    assert 0.0 in tried and tried.isfinite().all() and len(tried) == 401
 
 
 def test_harmonic_mean_is_nothing_if_either_side_is() -> None:

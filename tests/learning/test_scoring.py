@@ -10,22 +10,22 @@ from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel
 
 
-def test_a_linear_head_with_a_bias_on_the_few_shot_classes() -> None:
-    heads = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]])
-    found = Scoring(base=2, novel_bias=0.5).logits(torch.tensor([[[3.0, 4.0]]]), heads)
+def test_a_linear_head_with_a_bias_of_each_class() -> None:
+    heads = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 2.0, 0.5]]])
+    found = Scoring(bias=True).logits(torch.tensor([[[3.0, 4.0]]]), heads)
     torch.testing.assert_close(found, torch.tensor([[[3.0, 4.0, 14.5]]]))
 
 
 def test_cosines_from_the_centre() -> None:
-    scoring = Scoring(base=1, novel_bias=0.1, scale=10.0, centre=torch.tensor([1.0, 1.0]))
+    scoring = Scoring(scale=10.0, centre=torch.tensor([1.0, 1.0]))
     heads = torch.tensor([[[0.0, 5.0], [3.0, 0.0]]])
     found = scoring.logits(torch.tensor([[[2.0, 2.0]]]), heads)  # from the centre it lies at 45 degrees
     cos = math.sqrt(0.5)
-    torch.testing.assert_close(found, torch.tensor([[[10 * cos, 10 * (cos + 0.1)]]]))
+    torch.testing.assert_close(found, torch.tensor([[[10 * cos, 10 * cos]]]))
 
 
 def test_novel_weights_start_at_the_mean_direction_with_the_length_of_the_known() -> None:
-    scoring = Scoring(base=2, centre=torch.tensor([1.0, 0.0]))
+    scoring = Scoring(centre=torch.tensor([1.0, 0.0]))
     embedded = torch.tensor([[[2.0, 0.0], [1.0, 7.0], [0.0, 0.0]]])  # directions right, up, left
     known = torch.tensor([[[3.0, 0.0], [0.0, 5.0]]])
     found = scoring.start_novel(embedded, torch.tensor([[0, 0, 1]]), 2, known)

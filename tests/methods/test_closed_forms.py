@@ -17,10 +17,10 @@ from lcwof.methods import Task
 from lcwof.methods.dfsl import Dynamic, DynamicConfig, Generator
 from lcwof.methods.embeddings import class_means
 from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sample
-from lcwof.methods.iw import Imprinting, ImprintingConfig
+from lcwof.methods.iw import Imprinting
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.meta import FakeSource
-from lcwof.methods.pn import Fitted, Prototypes, PrototypesConfig
+from lcwof.methods.pn import Fitted, Prototypes
 from lcwof.methods.sdc import compensated
 from lcwof.methods.ucir import margin_ranking
 from lcwof.models import BaseModel
@@ -36,22 +36,20 @@ def test_imprinted_weight_of_three_vectors() -> None:
     # Normalised: (1,0), (0,1), (0.6,0.8); their mean is (0.533, 0.6), of length 0.8028.
     base = base_of(torch.tensor([[2.0, 0.0], [0.0, 5.0], [3.0, 4.0]]))
     task = Task(torch.tensor([[0, 1, 2]]), torch.zeros(1, 3, dtype=torch.long), 1, Randomness.of_episodes(0, [0]))
-    (state,) = Imprinting(ImprintingConfig(novel_bias=0.5)).learn(
-        base, (torch.tensor([[1.0, 0.0]]), torch.tensor(10.0)), task
-    )
+    (state,) = Imprinting().learn(base, (torch.tensor([[1.0, 0.0]]), torch.tensor(10.0)), task)
     expected = torch.tensor([1.6 / 3, 0.6])
     torch.testing.assert_close(state.weights[0, 1], expected / expected.norm())
     logits = Imprinting().logits(state, torch.tensor([[[0.0, 3.0]]]))
-    torch.testing.assert_close(logits, torch.tensor([[[0.0, 10 * (0.6 / float(expected.norm()) + 0.5)]]]))
+    torch.testing.assert_close(logits, torch.tensor([[[0.0, 10 * 0.6 / float(expected.norm())]]]))
 
 
 def test_prototypes_are_nearest_means() -> None:
     base = base_of(torch.tensor([[0.0, 0.0], [2.0, 0.0], [5.0, 5.0]]))
     task = Task(torch.tensor([[0, 1, 2]]), torch.tensor([[0, 0, 1]]), 2, Randomness.of_episodes(0, [0]))
-    fitted = Fitted(torch.tensor([[1.0, 3.0]]), 4.0, torch.nn.Identity())
-    (state,) = Prototypes(PrototypesConfig(novel_bias=0.5)).learn(base, fitted, task)
+    fitted = Fitted(torch.tensor([[1.0, 3.0]]), torch.nn.Identity())
+    (state,) = Prototypes().learn(base, fitted, task)
     logits = Prototypes().logits(state, torch.tensor([[[1.0, 1.0]]]))
-    torch.testing.assert_close(logits, torch.tensor([[[-4.0, -1.0 + 2.0, -32.0 + 2.0]]]))
+    torch.testing.assert_close(logits, torch.tensor([[[-4.0, -1.0, -32.0]]]))
 
 
 def test_class_means_with_unequal_shots() -> None:
@@ -112,7 +110,7 @@ def test_one_step_of_vector_quantization() -> None:
     learn_sample(far, torch.tensor([[0.0, 3.0]]), torch.tensor([0]), VectorsConfig(threshold=2.0, away=0.1))
     torch.testing.assert_close(far.vectors, torch.tensor([[[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]]]))
     assert far.owners.tolist() == [[0, 1, 0]]
-    logits = Vectors(VectorsConfig(novel_bias=0.0)).logits(far, F.normalize(torch.tensor([[[0.0, 1.0]]]), dim=-1))
+    logits = Vectors().logits(far, F.normalize(torch.tensor([[[0.0, 1.0]]]), dim=-1))
     torch.testing.assert_close(logits, torch.tensor([[[-1.0, -17.0]]]))  # the nearest of a class's two prototypes
 
 

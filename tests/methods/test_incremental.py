@@ -17,7 +17,7 @@ from lcwof.methods import Task, get_method
 from lcwof.methods.embeddings import base_images, embed
 from lcwof.methods.idlvq import Nearness, References, ReferencesConfig, margin_loss, quantization_loss
 from lcwof.methods.meta import BaseTail, FakeSource
-from lcwof.methods.pn import Episodic, Prototypes, PrototypesConfig, episodic_loss
+from lcwof.methods.pn import Episodic, Prototypes, PrototypesConfig, episodic_loss, spread
 from lcwof.methods.sdc import compensated
 from lcwof.methods.topic import Topic, TopicConfig, anchor_loss, follow, gas_step, hebbian_edges, min_max, neural_gas
 from lcwof.models import BaseModel
@@ -132,7 +132,7 @@ def test_margin_loss_looks_at_the_nearest_other_class() -> None:
 
 
 def test_nearness_is_of_unit_embeddings() -> None:
-    logits = Nearness(1, scale=3.0).logits(torch.tensor([[[0.0, 5.0]]]), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
+    logits = Nearness(scale=3.0).logits(torch.tensor([[[0.0, 5.0]]]), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
     torch.testing.assert_close(logits, torch.tensor([[[0.0, -6.0]]]))
 
 
@@ -165,7 +165,7 @@ def test_episodic_loss_of_two_prototypes() -> None:
 
 def test_steps_of_episodic_training_lower_the_loss_of_their_episode(digits: Dataset, digits_model: BaseModel) -> None:
     base, fitted = prepare(Prototypes(PrototypesConfig(meta_steps=1)), digits_model, digits)
-    module = Episodic(BaseTail(base.inputs), fitted.spread)
+    module = Episodic(BaseTail(base.inputs), spread(fitted.means))
     fake = FakeSource(base, groups=base_images(base)).draw(0, episodes=2, way=4, shot=1, queries=5)
     assert fake.support.shape == (2, 4) and not fake.support.is_floating_point()
     asked = base.inputs.plain(fake.queries[:, :20]), fake.answers[:, :20] - 6

@@ -325,4 +325,4 @@ def _unpack(tensors: dict[str, Tensor], name: str, base: BaseModel) -> Learners 
     found = {k[len(name) + 1 :]: v[None].to(base.head.device) for k, v in tensors.items() if k.startswith(f"{name}.")}
     if not found:
         return None
-    return Learners.unpack(Tail(base, 1, Compute(base.head.device)), found, Scoring(len(base.head)))
+    return Learners.unpack(Tail(base, 1, Compute(base.head.device)), found, Scoring())

@@ -17,7 +17,7 @@ from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
-from lcwof.methods import Method, get_method
+from lcwof.methods import BEST, Method, get_method
 from lcwof.models import BaseModel
 
 RECIPES = Path(__file__).parent.parent / "recipes"  # those that come with lcwof
@@ -115,7 +115,7 @@ class Recipe:
                 raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")
             for value in values:
                 tree = dataclasses.asdict(self.method_config())
-                merge(tree, key.split("."), value)
+                merge(tree, key.split("."), 0.0 if (key, value) == ("novel_bias", BEST) else value)
                 build(self.kind().Config, tree, "tune.grid")
         return grid
 

@@ -14,7 +14,7 @@ from lcwof.data.cache import cache_folder
 from lcwof.data.episodes import Episodes, EpisodeSource, Pool
 from lcwof.data.images import Dataset
 from lcwof.evaluation.answers import Answers, answers
-from lcwof.evaluation.metrics import measures
+from lcwof.evaluation.metrics import Margins, measures
 from lcwof.learning import Inputs
 from lcwof.learning.inputs import even
 from lcwof.methods import Base, Fitting, Method, State, Task
@@ -33,6 +33,7 @@ class Measured:
     phase: str
     epoch: int
     values: Tensor  # (E, len(MEASURES))
+    margins: Margins
     answers: Answers
 
 
@@ -101,7 +102,7 @@ def run_episodes(
 
 @torch.no_grad()
 def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> Tensor:
-    """Logits of query images, (E, Q) -> (E, Q, C), a few at a time."""
+    """Logits of query images, (E, Q) -> (E, Q, C), a few at a time, the bias of few-shot classes added."""
     learners, total = queries.shape
     step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 2048) // learners))
     parts = []
@@ -111,7 +112,9 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
         if base.model.mirror:
             found = (found + method.logits(state, base.inputs.plain(full, mirrored=True))) / 2
         parts.append(found[:, : part.shape[1]])
-    return torch.cat(parts, dim=1)
+    logits = torch.cat(parts, dim=1)
+    logits[..., len(base.model.head) :] += method.novel_bias
+    return logits
 
 
 @torch.no_grad()
@@ -121,10 +124,10 @@ def measure(method: Method, state: State, base: Base, episodes: Episodes, asked:
     logits = query_logits(method, state, base, torch.cat([novel.flatten(1), old.flatten(1)], dim=1))
     cut = novel.shape[1] * novel.shape[2]
     labels = [_labels(each).to(logits.device) for each in (novel, old)]
-    values = measures(logits[:, :cut], labels[0], logits[:, cut:], labels[1], base=old.shape[1])
+    asked_of = logits[:asked, :cut], labels[0][:asked], logits[:asked, cut:], labels[1][:asked], old.shape[1]
     true = torch.cat([labels[0][0] + old.shape[1], labels[1][0]])
     given = answers(logits[:asked], true, episodes.classes[:asked])
-    return Measured(state.phase, state.epoch, values[:asked].cpu(), given)
+    return Measured(state.phase, state.epoch, measures(*asked_of).cpu(), Margins.of(*asked_of), given)
 
 
 def _labels(queries: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lcwof.data.sessions import Streams
 from lcwof.evaluation.gfsl import Moments, query_logits
-from lcwof.evaluation.metrics import MEASURES, measures
+from lcwof.evaluation.metrics import MEASURES, Margins, measures
 from lcwof.methods import Base, Method, State, Task
 from lcwof.randomness import Randomness
 
@@ -27,6 +27,7 @@ class Session:
     origins: Tensor  # (E, number): percent right among all classes, by the session the classes came in
     classes: Tensor  # (E, C): the same, by class
     kept: int  # images in the exemplar memory
+    margins: Margins | None = None  # None: in the base session there are no novel classes
 
 
 def run_streams(
@@ -95,15 +96,16 @@ def _measure(method: Method, state: State, base: Base, streams: Streams, number:
     logits = query_logits(method, state, base, torch.cat(queries, dim=1)).cpu()
     right = (logits.argmax(-1) == joint).double()
     cut = queries[0].shape[1]
-    values = torch.full((learners, len(MEASURES)), float("nan"))
+    values, margins = torch.full((learners, len(MEASURES)), float("nan")), None
     if so_far:
-        values = measures(logits[:, cut:], joint[:, cut:] - known, logits[:, :cut], joint[:, :cut], known)
+        asked_of = logits[:, cut:], joint[:, cut:] - known, logits[:, :cut], joint[:, :cut], known
+        values, margins = measures(*asked_of), Margins.of(*asked_of)
     else:
         for name in ("B/B", "B/J", "J/J"):
             values[:, MEASURES.index(name)] = right.float().mean(1) * 100
     by_class = _means(right, joint, sum(ways))
     origin = torch.arange(number).repeat_interleave(torch.tensor(ways))[joint]
-    return Session(number, state.phase, state.epoch, values, _means(right, origin, number), by_class, kept)
+    return Session(number, state.phase, state.epoch, values, _means(right, origin, number), by_class, kept, margins)
 
 
 def _means(right: Tensor, group: Tensor, groups: int) -> Tensor:

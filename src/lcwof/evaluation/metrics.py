@@ -6,6 +6,7 @@ X/Y reads "samples of X, classified in the space of Y": B base, N novel, J joint
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import torch
@@ -42,8 +43,51 @@ def measures(novel_logits: Tensor, novel_labels: Tensor, base_logits: Tensor, ba
     bb = accuracy(base_logits[..., :base], base_labels)
     nj = accuracy(novel_logits, novel_labels + base)
     bj = accuracy(base_logits, base_labels)
-    n, b = novel_labels.shape[-1], base_labels.shape[-1]
-    return torch.stack([nn, bb, nj, bj, (nj * n + bj * b) / (n + b), harmonic_mean(nj, bj), (nj + bj) / 2], dim=-1)
+    return _all(nn, bb, nj, bj, novel_labels.shape[-1], base_labels.shape[-1])
+
+
+def _all(nn: Tensor, bb: Tensor, nj: Tensor, bj: Tensor, novel: int, base: int) -> Tensor:
+    """With those that follow, given the numbers of samples."""
+    joint = (nj * novel + bj * base) / (novel + base)
+    return torch.stack([nn, bb, nj, bj, joint, harmonic_mean(nj, bj), (nj + bj) / 2], dim=-1)
+
+
+@dataclass(frozen=True)
+class Margins:
+    """What a bias of few-shot classes must exceed for a novel sample to be right among all classes, and may not exceed
+    for a base sample to be. Infinite where no bias helps: wrong among its own kind."""
+
+    novel: Tensor  # (E, Q_N)
+    base: Tensor  # (E, Q_B)
+
+    @classmethod
+    def of(
+        cls, novel_logits: Tensor, novel_labels: Tensor, base_logits: Tensor, base_labels: Tensor, base: int
+    ) -> Margins:
+        """From what `measures` takes."""
+
+        def lead(logits: Tensor) -> Tensor:
+            return logits[..., :base].amax(-1) - logits[..., base:].amax(-1)
+
+        right = novel_logits[..., base:].argmax(-1) == novel_labels, base_logits[..., :base].argmax(-1) == base_labels
+        novel = torch.where(right[0], lead(novel_logits), torch.inf)
+        return cls(novel.cpu(), torch.where(right[1], lead(base_logits), -torch.inf).cpu())
+
+    def measures(self, values: Tensor, bias: float) -> Tensor:
+        """The measures (E, len(MEASURES)) that a bias makes of those without one."""
+        nj, bj = (right.to(values).mean(-1) * 100 for right in (self.novel < bias, self.base >= bias))
+        return _all(values[:, 0], values[:, 1], nj, bj, self.novel.shape[-1], self.base.shape[-1])
+
+    def worth_trying(self, points: int = 200) -> Tensor:
+        """Biases spread like the margins of both kinds."""
+        parts = torch.linspace(0, 1, points)
+        finite = [kind[kind.isfinite()].float() for kind in (self.novel, self.base)]
+        return torch.cat([torch.zeros(1), *(_quantiles(kind, parts) for kind in finite if len(kind))])
+
+
+def _quantiles(values: Tensor, parts: Tensor) -> Tensor:
+    ranked = values.sort().values  # torch.quantile takes 16 million at most
+    return ranked[(parts * (len(ranked) - 1)).round().long()]
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -22,10 +22,12 @@ from lcwof.data.sessions import StreamSource
 from lcwof.errors import LcwofError
 from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
-from lcwof.evaluation.metrics import MEASURES, mean_and_interval
+from lcwof.evaluation.metrics import MEASURES, Margins, mean_and_interval
 from lcwof.learning.inputs import even
-from lcwof.methods import Base, Fitting, Method
+from lcwof.methods import BEST, Base, Fitting, Method
 from lcwof.models import BaseModel
+
+Tests = list[tuple[Tensor, Margins]]  # of the same learners, one after the other: measures (E, MEASURES), and margins
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Tuning:
     over: str  # "50 validation episodes"
     candidates: tuple[Candidate, ...]  # best first
     by: Literal["hm", "J/J"] = "hm"  # whose highest mean was chosen
+    found: tuple[str, ...] = ()  # settings whose values were found from what was learned, not tried one by one
 
     @property
     def best(self) -> Candidate:
@@ -75,7 +78,7 @@ class Tuning:
         found = []
         for key, value in self.best.settings.items():
             tried = {candidate.settings[key] for candidate in self.candidates}
-            numbers = all(isinstance(x, (int, float)) for x in tried)
+            numbers = key not in self.found and all(isinstance(x, (int, float)) for x in tried)
             if numbers and len(tried) > 2 and value and value in (min(tried), max(tried)):
                 found.append(key)
         return found
@@ -92,7 +95,8 @@ class Tuning:
         candidates = [
             {**each, "interval": nan if each["interval"] is None else each["interval"]} for each in found["candidates"]
         ]
-        return cls(**{**found, "candidates": tuple(Candidate(**each) for each in candidates)})
+        tried = tuple(Candidate(**each) for each in candidates)
+        return cls(**{**found, "candidates": tried, "found": tuple(found.get("found", ()))})
 
     def chosen_by(self, by: Literal["hm", "J/J"]) -> Tuning:
         """The same candidates, the best by another measure first."""
@@ -142,13 +146,14 @@ def tune(
     on validation episodes."""
     if not data.split.val:
         raise LcwofError(f"{data.name} has no validation classes to tune on: for streams there is `lcwof tune-stream`.")
-    way = min(way, len(data.split.val))
+    grid, way = kind.grid if grid is None else grid, min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
     tried: list[Candidate] = []
     for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
         tried += _along(method, prepared, source, settings, episodes, at_once)
     tried.sort(key=lambda c: -c.hm)
-    return Tuning(kind.name, f"{way}-way {shot}-shot", f"{episodes} validation episodes", tuple(tried))
+    over = f"{episodes} validation episodes"
+    return Tuning(kind.name, f"{way}-way {shot}-shot", over, tuple(tried), found=_found(grid))
 
 
 def tune_streams(
@@ -180,14 +185,15 @@ def tune_streams(
     tried: list[Candidate] = []
     for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
         field, moments = _stopping(method, at_all=along_the_way)
-        found: dict[int, list[Tensor]] = {}  # by epoch: the measures of each group of streams, averaged over sessions
+        found: dict[int, list[Tests]] = {}  # by epoch: each group of streams, tested after every session
         todo = list(range(streams))
         while todo:
-            numbers, along = source.draw(todo[:at_once])[0], dict[int, list[Tensor]]()
+            numbers, along = source.draw(todo[:at_once])[0], dict[int, Tests]()
             try:
                 for session, _ in run_streams(method, *prepared, numbers, source.seed, carry, moments):
-                    if session.number > 1:
-                        along.setdefault(session.epoch if field else 0, []).append(session.values.double())
+                    if session.margins:
+                        tests = along.setdefault(session.epoch if field else 0, [])
+                        tests.append((session.values.double(), session.margins))
             except torch.OutOfMemoryError:
                 if len(numbers.numbers) == 1:
                     raise
@@ -196,17 +202,18 @@ def tune_streams(
                 at_once = len(numbers.numbers) // 2
                 torch.cuda.empty_cache()
                 continue
-            for epoch, values in along.items():
-                found.setdefault(epoch, []).append(torch.stack(values).mean(0))
+            for epoch, tests in along.items():
+                found.setdefault(epoch, []).append(tests)
             todo = [number for number in todo if number not in numbers.numbers]
-        tried += [
-            Candidate.of({**settings, **({field: epoch} if field else {})}, torch.cat(parts))
-            for epoch, parts in found.items()
-        ]
+        tried += _tried(settings, field, found, ("hm", "J/J"))
     tried.sort(key=lambda c: -_worth(c, by))
     ways = source.ways
     setting = f"{len(ways)} session{'s' * (len(ways) > 1)} of {ways[0]} classes"
-    return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by)
+    return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by, _found(grid))
+
+
+def _found(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    return tuple(key for key, values in grid.items() if BEST in values)
 
 
 def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:
@@ -222,18 +229,18 @@ def _candidates(
     model: BaseModel,
     data: Dataset,
     compute: Compute | None,
-    grid: Mapping[str, Sequence[Any]] | None,
+    grid: Mapping[str, Sequence[Any]],
     progress: Callable[[int, int], None],
     fitting: Fitting,
 ) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
     """A method for every combination of settings, with what it works with; counts each when it has been tried."""
-    settings_tried = combinations(kind.grid if grid is None else grid)
+    settings_tried = combinations(grid)
     not_own = set(settings_tried[0]) - set(kind.grid)  # a method's own grid holds settings of learning alone
     prepared: tuple[Base, Any] | None = None
     for done, settings in enumerate(settings_tried):
         candidate = config
         for key, value in settings.items():
-            candidate = replace_field(candidate, key, value)
+            candidate = replace_field(candidate, key, 0.0 if value == BEST else value)
         method = kind(candidate)
         if prepared is None or prepared[0].inputs.adapt != method.adapt:
             prepared = prepare(method, model, data, compute, fitting)
@@ -252,7 +259,7 @@ def _along(
     at_once: int,
 ) -> Iterator[Candidate]:
     field, moments = _stopping(method)
-    found: dict[int, list[torch.Tensor]] = {}
+    found: dict[int, list[Tests]] = {}
     base, fitted = prepared
     at_once, done = even(episodes, at_once), 0
     while done < episodes:
@@ -269,7 +276,39 @@ def _along(
             torch.cuda.empty_cache()
             continue
         for measured in along:
-            found.setdefault(measured.epoch if field else 0, []).append(measured.values)
+            tests = [(measured.values.double(), measured.margins)]
+            found.setdefault(measured.epoch if field else 0, []).append(tests)
         done += len(numbers)
-    for epoch, parts in found.items():
-        yield Candidate.of({**settings, **({field: epoch} if field else {})}, torch.cat(parts).double())
+    return _tried(settings, field, found, ("hm",))
+
+
+def _tried(
+    settings: dict[str, Any], field: str, found: dict[int, list[Tests]], measures: Sequence[str]
+) -> Iterator[Candidate]:
+    """The candidates that one learning gives: one for every epoch it was tested at or, if the best bias is asked for,
+    one for each bias that is best by one of the measures."""
+    for epoch, groups in found.items():
+        own = {**settings, **({field: epoch} if field else {})}
+        if settings.get("novel_bias") != BEST:
+            yield Candidate.of(own, _values(groups))
+            continue
+        for bias in sorted({_best_bias(groups, by) for by in measures}):
+            yield Candidate.of({**own, "novel_bias": bias}, _values(groups, bias))
+
+
+def _values(groups: Sequence[Tests], bias: float | None = None) -> Tensor:
+    """(E, measures): the mean over the tests of a learner, with a bias of few-shot classes if there is one."""
+
+    def with_bias(values: Tensor, margins: Margins) -> Tensor:
+        return values if bias is None else margins.measures(values, bias)
+
+    return torch.cat([torch.stack([with_bias(*test) for test in tests]).mean(0) for tests in groups])
+
+
+def _best_bias(groups: Sequence[Tests], by: str) -> float:
+    """The bias with the highest mean, to three digits; of equals the one nearest to 0."""
+    every = [margins for tests in groups for _, margins in tests]
+    spread = Margins(*(torch.cat([getattr(m, kind).flatten() for m in every]) for kind in ("novel", "base")))
+    biases = sorted({float(f"{bias:.3g}") for bias in spread.worth_trying().tolist()}, key=abs)
+    at = MEASURES.index(by)
+    return max(biases, key=lambda bias: float(_values(groups, bias)[:, at].mean()))

@@ -37,7 +37,7 @@ class Learners:
         cls, inputs: Inputs, learners: int, scoring: Scoring | None = None, own_statistics: bool = False
     ) -> Learners:
         """E copies of the base model, without novel classes."""
-        scoring = scoring or Scoring(len(inputs.model.head))
+        scoring = scoring or Scoring()
         head = stack(scoring.start_base(inputs.model.head), learners)
         own = inputs.tail.statistics if own_statistics else {}
         statistics = {name: stack(x, learners) for name, x in own.items()}

@@ -15,12 +15,9 @@ from lcwof.learning.inputs import Inputs
 class Scoring:
     """How well an embedding f fits a class weight w: w . f, or scale * cos(f - centre, w).
 
-    Few-shot classes, those after the first `base`, get `novel_bias` on top, which is not trained. With `bias` each
-    class has one of its own, which is: the weight of an input that is always 1, the last of D + 1.
+    With `bias` each class has one of its own: the weight of an input that is always 1, the last of D + 1.
     """
 
-    base: int
-    novel_bias: float = 0.0
     scale: float | None = None  # None: a linear head
     centre: Tensor | None = None  # (D,): of the base classes' embeddings
     bias: bool = False  # of a linear head
@@ -33,9 +30,6 @@ class Scoring:
         if self.bias:
             embedded = F.pad(embedded, (0, 1), value=1.0)
         logits = (heads @ embedded.mT).mT
-        if self.novel_bias:
-            novel = torch.arange(heads.shape[1], device=heads.device) >= self.base
-            logits = logits + self.novel_bias * novel
         return logits if self.scale is None else self.scale * logits
 
     def directions(self, embedded: Tensor) -> Tensor:

@@ -18,9 +18,10 @@ from lcwof.methods import (
     topic,
     ucir,
 )
-from lcwof.methods.base import Base, Fitting, Method, State, Task, get_method, method_names, register_method
+from lcwof.methods.base import BEST, Base, Fitting, Method, State, Task, get_method, method_names, register_method
 
 __all__ = [
+    "BEST",
     "Base",
     "Fitting",
     "Method",

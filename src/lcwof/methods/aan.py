@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means
 from lcwof.methods.meta import FakeSource, cosine_logits, fresh_linear, meta_train, ruled_out
 
@@ -29,7 +29,7 @@ class AttractorConfig:
     meta_way: int = 5
     meta_shots: tuple[int, ...] = (1, 5)  # in turn
     meta_queries: int = 15  # a class
-    novel_bias: float = 0.0  # added to the novel logits
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Attractor(Method):
     for all few-shot classes together, so that none has an advantage by its age."""
 
     Config, StateClass = AttractorConfig, AttractorState
-    grid = MappingProxyType({"novel_bias": (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0)})
+    grid = MappingProxyType({"novel_bias": (BEST,)})
     config: AttractorConfig
 
     def fit_base(self, base: Base) -> Attractors:
@@ -176,9 +176,7 @@ class Attractor(Method):
             logits = torch.cat([ruled_out(queries @ attractors.weights.T, fake.fake), queries @ novel.mT], dim=-1)
             return F.cross_entropy(logits.flatten(0, 1), fake.answers.flatten())
 
-        # The bias is chosen later: it must not make another training of the same attractors.
-        same = Attractor(replace(config, novel_bias=0.0))
-        meta_train(same, base, attractors, loss_of, config.meta_steps, config.meta_lr)
+        meta_train(self, base, attractors, loss_of, config.meta_steps, config.meta_lr)
         return attractors
 
     def start(self, base: Base, fitted: Attractors, learners: int) -> AttractorState:
@@ -194,7 +192,7 @@ class Attractor(Method):
         labels = torch.cat([before.labels, task.labels + known], dim=1)
         novel = fitted.problem(fitted.inputs(support), labels, known + task.way).solve(self.config.solver_steps)
         weights = torch.cat([before.weights[:, :old], novel[..., :-1] / fitted.length], dim=1)
-        bias = torch.cat([before.bias[:, :old], novel[..., -1] + self.config.novel_bias], dim=1)
+        bias = torch.cat([before.bias[:, :old], novel[..., -1]], dim=1)
         yield AttractorState("solving", 1, weights, bias, support, labels)
 
     def kept(self, base: Base, memory: Task) -> int:

@@ -73,20 +73,26 @@ class State:
     epoch: int
 
 
+BEST = "best"  # in a grid, of `novel_bias`: the value that is best for what was learned, found without learning again
+
+
 class Method(ABC):
     """One system. Subclasses name their Config; its fields are the method's settings."""
 
     name: ClassVar[str]
     Config: ClassVar[type]
     StateClass: ClassVar[type[State]] = State  # which tensors make a state; `unpack` builds it
-    grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType(
-        {}
-    )  # settings of `learn` that `tune` tries, by field
+    grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})  # settings of `learn` that `tune` tries
     stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
     settles: ClassVar[bool] = False  # whether that phase is part of `settle`, and not of `grow`
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
+
+    @property
+    def novel_bias(self) -> float:
+        """Added to the logits of few-shot classes where all classes are asked: a setting that a Config may have."""
+        return getattr(self.config, "novel_bias", 0.0)
 
     @property
     def adapt(self) -> int:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means, cosine_head
 from lcwof.methods.meta import FakeSource, cosine_logits, meta_train
 
@@ -25,14 +25,13 @@ class DynamicConfig:
     meta_way: int = 5
     meta_shots: tuple[int, ...] = (1, 5)  # in turn
     meta_queries: int = 15  # a class
-    novel_bias: float = 0.0  # added to the novel cosines before scaling
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
 
 
 @dataclass
 class DynamicState(State):
     weights: Tensor  # (E, C, D), unit length
     scale: Tensor
-    bias: Tensor  # (C,), in cosines
 
 
 class Generator(nn.Module):
@@ -63,10 +62,10 @@ class Dynamic(Method):
     """logits = s cos(f(x), w_c); a novel w_c is generated from the mean of its shots and from base weights that its
     shots attend to. The generator, its keys and s are trained on made-up episodes of base classes over the shared base
     model; the cosine head of the base classes is fitted before and stays. A bias tuned without test data is added to
-    novel cosines."""
+    novel logits."""
 
     Config, StateClass = DynamicConfig, DynamicState
-    grid = MappingProxyType({"novel_bias": (-0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3)})
+    grid = MappingProxyType({"novel_bias": (BEST,)})
     config: DynamicConfig
 
     def fit_base(self, base: Base) -> Generator:
@@ -84,21 +83,16 @@ class Dynamic(Method):
             logits = cosine_logits(fake.queries, joint, generator.scale, fake.fake)
             return F.cross_entropy(logits.flatten(0, 1), fake.answers.flatten())
 
-        # The bias is chosen later: it must not make another training of the same generator.
-        same = Dynamic(DynamicConfig(**{**vars(config), "novel_bias": 0.0}))
-        meta_train(same, base, generator, loss_of, config.meta_steps, config.meta_lr)
+        meta_train(self, base, generator, loss_of, config.meta_steps, config.meta_lr)
         return generator
 
     def start(self, base: Base, fitted: Generator, learners: int) -> DynamicState:
-        weights = fitted.weights
-        bias = weights.new_zeros(len(weights))
-        return DynamicState("generating", 0, weights.expand(learners, -1, -1), fitted.scale, bias)
+        return DynamicState("generating", 0, fitted.weights.expand(learners, -1, -1), fitted.scale)
 
     @torch.no_grad()
     def grow(self, base: Base, fitted: Generator, before: DynamicState, task: Task) -> Iterator[DynamicState]:
         novel = F.normalize(fitted(base.inputs.plain(task.support), task.labels, task.way), dim=-1)
-        bias = torch.cat([before.bias, before.bias.new_full((task.way,), self.config.novel_bias)])
-        yield DynamicState("generating", 1, torch.cat([before.weights, novel], dim=1), before.scale, bias)
+        yield DynamicState("generating", 1, torch.cat([before.weights, novel], dim=1), before.scale)
 
     def logits(self, state: DynamicState, maps: Tensor) -> Tensor:
-        return cosine_logits(maps, state.weights, state.scale) + state.scale * state.bias
+        return cosine_logits(maps, state.weights, state.scale)

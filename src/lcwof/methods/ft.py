@@ -67,6 +67,4 @@ class FineTune(Method):
         return state.learners.weights()
 
     def unpack(self, base: Base, fitted: None, tensors: dict[str, Tensor]) -> FineTuneState:
-        return FineTuneState(
-            "fine-tuning", 0, Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
-        )
+        return FineTuneState("fine-tuning", 0, Learners.unpack(base.inputs.tail, tensors, Scoring()))

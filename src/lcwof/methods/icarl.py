@@ -105,5 +105,5 @@ class ICaRL(Method):
         return {**state.learners.weights(), "index": state.index, "labels": state.labels}
 
     def unpack(self, base: Base, fitted: tuple[Tensor, Tensor], tensors: dict[str, Tensor]) -> ICaRLState:
-        learners = Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
+        learners = Learners.unpack(base.inputs.tail, tensors, Scoring())
         return ICaRLState("resumed", 0, learners, tensors["index"], tensors["labels"], base)

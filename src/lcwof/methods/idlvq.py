@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
 from lcwof.learning.losses import mean_where
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import (
     balanced,
     base_images,
@@ -39,7 +39,7 @@ class ReferencesConfig:
     margin: float = 0.2  # by which an example should be nearer to its own reference vector, in squared distances
     less_forget: float = 5.0  # weight of keeping the embeddings of exemplars
     sigma: float = 0.3  # how near an exemplar must be to a reference vector for its drift to count
-    novel_bias: float = 0.0  # added to the negative squared distances of few-shot classes
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
     descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
 
@@ -119,7 +119,7 @@ class References(Method):
     as in `ucir`; the kernel of the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
 
     Config = ReferencesConfig
-    grid = MappingProxyType({"less_forget": (1.0, 25.0), "novel_bias": (-0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.6)})
+    grid = MappingProxyType({"less_forget": (1.0, 25.0), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: ReferencesConfig
 
@@ -151,7 +151,7 @@ class References(Method):
 
     def start(self, base: Base, fitted: Fitted, learners: int) -> ReferencesState:
         quantizer, index, labels = fitted
-        scoring = Nearness(len(quantizer.references), scale=float(quantizer.scale))
+        scoring = Nearness(scale=float(quantizer.scale))
         begun = quantizer.tail.start(base.inputs, learners, scoring)
         begun.base_head = quantizer.references.expand(learners, -1, -1).clone()
         return ReferencesState("learning", 0, begun, index.expand(learners, -1), labels.expand(learners, -1))
@@ -198,14 +198,12 @@ class References(Method):
         return int(base.pool.counts.clamp_max(self.config.exemplars).sum()) + memory.support.shape[1]
 
     def logits(self, state: ReferencesState, maps: Tensor) -> Tensor:
-        scoring, logits = state.learners.scoring, state.settled.logits(maps)
-        few = torch.arange(logits.shape[-1], device=maps.device) >= scoring.base
-        return logits + (scoring.scale or 1.0) * self.config.novel_bias * few
+        return state.settled.logits(maps)
 
     def pack(self, state: ReferencesState) -> dict[str, Tensor]:
         return {**state.settled.weights(), "index": state.index, "labels": state.labels}
 
     def unpack(self, base: Base, fitted: Fitted, tensors: dict[str, Tensor]) -> ReferencesState:
-        scoring = Nearness(len(base.model.head), scale=float(fitted[0].scale))
+        scoring = Nearness(scale=float(fitted[0].scale))
         learners = Learners.unpack(base.inputs.tail, tensors, scoring)
         return ReferencesState("resumed", 0, learners, tensors["index"], tensors["labels"])

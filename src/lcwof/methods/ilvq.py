@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import base_means
 
 
@@ -57,9 +57,7 @@ class Vectors(Method):
     data, as is a bias of few-shot classes. Uses the shared base model, keeps no images."""
 
     Config, StateClass = VectorsConfig, VectorsState
-    grid = MappingProxyType(
-        {"threshold": (0.5, 0.8, 1.0), "away": (0.0, 0.05), "novel_bias": (-0.2, -0.1, 0.0, 0.1, 0.2)}
-    )
+    grid = MappingProxyType({"threshold": (0.5, 0.8, 1.0), "away": (0.0, 0.05), "novel_bias": (BEST,)})
     config: VectorsConfig
 
     def fit_base(self, base: Base) -> Tensor:
@@ -91,10 +89,9 @@ class Vectors(Method):
         yield state
 
     def logits(self, state: VectorsState, maps: Tensor) -> Tensor:
-        base, classes = state.classes.tolist()
+        classes = int(state.classes[1])
         near = -torch.cdist(F.normalize(maps, dim=-1), state.vectors).square()  # (E, Q, P)
         taken = state.owners >= 0
         near = near.masked_fill(~taken.unsqueeze(1), -torch.inf)
         owners = state.owners.clamp_min(0).unsqueeze(1).expand_as(near)
-        logits = near.new_full((*near.shape[:2], classes), -torch.inf).scatter_reduce(2, owners, near, "amax")
-        return logits + self.config.novel_bias * (torch.arange(classes, device=maps.device) >= base)
+        return near.new_full((*near.shape[:2], classes), -torch.inf).scatter_reduce(2, owners, near, "amax")

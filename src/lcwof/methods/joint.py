@@ -75,4 +75,4 @@ class Joint(Method):
         return state.learners.weights()
 
     def unpack(self, base: Base, fitted: None, tensors: dict[str, Tensor]) -> JointState:
-        return JointState("joint", 0, Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head))))
+        return JointState("joint", 0, Learners.unpack(base.inputs.tail, tensors, Scoring()))

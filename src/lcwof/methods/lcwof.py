@@ -39,7 +39,7 @@ class LCwoFConfig:
     scale: float = 20.0  # of the cosines
     centred: bool = True  # cosines of embeddings less the base classes' centre
     start: Literal["random", "mean"] = "random"  # of the novel weights; mean: the mean direction of the examples
-    novel_bias: float = 0.0  # added to the novel scores (to the cosines, before their scale); not trained
+    novel_bias: float = 0.0  # added to the logits of few-shot classes when all is learned
     phase2: Phase2 = field(default_factory=Phase2)
     distillation: Distillation = field(default_factory=Distillation)
     phase3: Phase3 = field(default_factory=Phase3)
@@ -91,7 +91,7 @@ class LCwoF(Method):
         if cosine and self.config.bias:
             raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
         scale = self.config.scale if cosine else None
-        return Scoring(len(base.model.head), self.config.novel_bias, scale, centre, self.config.bias)
+        return Scoring(scale, centre, self.config.bias)
 
     def start(self, base: Base, fitted: Tensor | None, learners: int) -> LCwoFState:
         own = self.config.batch_norm == "adapting"

@@ -118,7 +118,8 @@ def meta_train(
     """Train a module by Adam; the loss of a step depends on its number alone, and moves what it depends on. Where the
     base has a place for it, the outcome is kept there and found again, and an interrupted training goes on."""
     computed = __version__, str(base.inputs.compute.dtype)
-    identity = [method.name, asdict(method.config), base.model.about, float(base.model.head.double().sum()), computed]
+    config = {key: value for key, value in asdict(method.config).items() if key != "novel_bias"}  # that is chosen later
+    identity = [method.name, config, base.model.about, float(base.model.head.double().sum()), computed]
     file = base.store / f"{cache_key(identity)}.safetensors" if base.store else None
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, betas=betas)
     done = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import base_images, base_means, class_means, squared_distances
 from lcwof.methods.meta import BaseTail, FakeSource, meta_train
 
 
 @dataclass(frozen=True)
 class PrototypesConfig:
-    novel_bias: float = 0.0  # added to the novel logits, in units of their spread: the method's only way to balance
+    novel_bias: float = 0.0  # added to the logits of few-shot classes: the method's only way to balance
     meta_steps: int = 0  # episodic training steps of the last stages; 0: the shared base model as it is
     meta_adapt: int = 1  # how many stages that trains, counted from the last
     meta_lr: float = 1e-4  # the base model is a good start, which larger steps leave
@@ -30,14 +30,12 @@ class PrototypesConfig:
 
 class Fitted(NamedTuple):
     means: Tensor  # (C_B, D): prototypes of the base classes
-    spread: float  # their mean squared distance to their mean
     tail: nn.Module  # from maps to embeddings
 
 
 @dataclass
 class PrototypesState(State):
     prototypes: Tensor  # (E, C, D)
-    bias: Tensor  # (C,)
     tail: nn.Module
 
 
@@ -53,18 +51,18 @@ def episodic_loss(shots: Tensor, labels: Tensor, queries: Tensor, answers: Tenso
 class Episodic(nn.Module):
     """What episodic training trains: the tail, and a scale of distances, which has no say in what is nearest."""
 
-    def __init__(self, tail: BaseTail, spread: float) -> None:
+    def __init__(self, tail: BaseTail, unit: float) -> None:
         super().__init__()
         self.tail = tail
-        self.spread = spread
-        # In units of the spread; the base model's own loss was lowest about there, with a convolutional net and an mlp.
+        self.unit = unit  # of squared distances
+        # In those units; the base model's own loss was lowest about there, with a convolutional net and an mlp.
         self.log_scale = nn.Parameter(torch.tensor(5.0, device=next(tail.parameters()).device).log())
 
     def loss(self, support: Tensor, labels: Tensor, queries: Tensor, answers: Tensor, way: int) -> Tensor:
         """`episodic_loss` of maps."""
         together = self.tail(torch.cat([support, queries], dim=1))
         shots, asked = together.split([support.shape[1], queries.shape[1]], dim=1)
-        return episodic_loss(shots, labels, asked, answers, way, self.log_scale.exp() / self.spread)
+        return episodic_loss(shots, labels, asked, answers, way, self.log_scale.exp() / self.unit)
 
 
 @register_method("pn")
@@ -76,7 +74,7 @@ class Prototypes(Method):
     weights, this begins with the base model, and learns a scale of the distances."""
 
     Config = PrototypesConfig
-    grid = MappingProxyType({"novel_bias": (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)})
+    grid = MappingProxyType({"novel_bias": (BEST,)})
     config: PrototypesConfig
 
     @property
@@ -85,11 +83,11 @@ class Prototypes(Method):
 
     def fit_base(self, base: Base) -> Fitted:
         tail = BaseTail(base.inputs)
-        means, spread = _prototypes(base, tail)
+        means = base_means(base, learner=tail.start(base.inputs, 1))
         if self.config.meta_steps:
-            self._train(base, Episodic(tail, spread))
-            means, spread = _prototypes(base, tail)
-        return Fitted(means, spread, tail)
+            self._train(base, Episodic(tail, spread(means)))
+            means = base_means(base, learner=tail.start(base.inputs, 1))
+        return Fitted(means, tail)
 
     def _train(self, base: Base, module: Episodic) -> None:
         config = self.config
@@ -105,29 +103,23 @@ class Prototypes(Method):
             queries, answers = base.inputs.plain(fake.queries[:, asked]), fake.answers[:, asked] - classes
             return module.loss(base.inputs.plain(fake.support), fake.labels, queries, answers, way)
 
-        # The bias is chosen later: it must not make another training of the same network.
-        same = Prototypes(replace(config, novel_bias=0.0))
-        meta_train(same, base, module, loss_of, config.meta_steps, config.meta_lr)
+        meta_train(self, base, module, loss_of, config.meta_steps, config.meta_lr)
 
     def start(self, base: Base, fitted: Fitted, learners: int) -> PrototypesState:
-        means = fitted.means
-        bias = means.new_zeros(len(means))
-        return PrototypesState("prototypes", 0, means.expand(learners, -1, -1), bias, fitted.tail)
+        return PrototypesState("prototypes", 0, fitted.means.expand(learners, -1, -1), fitted.tail)
 
     @torch.no_grad()
     def grow(self, base: Base, fitted: Fitted, before: PrototypesState, task: Task) -> Iterator[PrototypesState]:
         novel = class_means(before.tail(base.inputs.plain(task.support)), task.labels, task.way)
-        bias = before.bias.new_full((task.way,), self.config.novel_bias * fitted.spread)
-        prototypes = torch.cat([before.prototypes, novel], dim=1)
-        yield PrototypesState("prototypes", 1, prototypes, torch.cat([before.bias, bias]), before.tail)
+        yield PrototypesState("prototypes", 1, torch.cat([before.prototypes, novel], dim=1), before.tail)
 
     def logits(self, state: PrototypesState, maps: Tensor) -> Tensor:
-        return state.bias - torch.cdist(state.tail(maps), state.prototypes).square()
+        return -torch.cdist(state.tail(maps), state.prototypes).square()
 
     def unpack(self, base: Base, fitted: Fitted, tensors: dict[str, Tensor]) -> PrototypesState:
-        return PrototypesState("resumed", 0, tensors["prototypes"], tensors["bias"], fitted.tail)
+        return PrototypesState("resumed", 0, tensors["prototypes"], fitted.tail)
 
 
-def _prototypes(base: Base, tail: BaseTail) -> tuple[Tensor, float]:
-    means = base_means(base, learner=tail.start(base.inputs, 1))
-    return means, float((means - means.mean(0)).square().sum(-1).mean())
+def spread(means: Tensor) -> float:
+    """The mean squared distance of points (C, D) to their mean."""
+    return float((means - means.mean(0)).square().sum(-1).mean())

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means
 from lcwof.methods.meta import FakeSource, fresh_linear, meta_train
 from lcwof.randomness import Randomness
@@ -34,13 +34,12 @@ class ProtoGANConfig:
     steps: int = 50  # of Adam, for the joint classifier
     lr: float = 1e-2
     each: int = 4  # embeddings of every class in a step: real ones of base classes, generated ones of novel classes
-    novel_bias: float = 0.0  # added to the novel logits
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
 
 
 @dataclass
 class ProtoGANState(State):
     weights: Tensor  # (E, C, D)
-    bias: Tensor  # (C,)
     support: Tensor  # (E, M, D): embeddings of all shots seen so far
     labels: Tensor  # (E, M), positions among the few-shot classes
 
@@ -127,7 +126,7 @@ class ProtoGAN(Method):
     kept."""
 
     Config, StateClass = ProtoGANConfig, ProtoGANState
-    grid = MappingProxyType({"novel_bias": (-2.0, 0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0)})
+    grid = MappingProxyType({"novel_bias": (BEST,)})
     config: ProtoGANConfig
 
     def fit_base(self, base: Base) -> tuple[GAN, FakeSource]:
@@ -145,14 +144,14 @@ class ProtoGAN(Method):
 
         # Settings of the classifier must not make another training of the same generator.
         plain = ProtoGANConfig()
-        same = ProtoGAN(replace(config, steps=plain.steps, lr=plain.lr, each=plain.each, novel_bias=0.0))
+        same = ProtoGAN(replace(config, steps=plain.steps, lr=plain.lr, each=plain.each))
         meta_train(same, base, gan, loss_of, config.meta_steps, config.meta_lr, config.meta_betas)
         return gan, source
 
     def start(self, base: Base, fitted: tuple[GAN, FakeSource], learners: int) -> ProtoGANState:
         head = base.model.head.to(base.inputs.device).expand(learners, -1, -1)
         labels = torch.zeros(learners, 0, dtype=torch.long, device=head.device)
-        return ProtoGANState("fitting", 0, head, head.new_zeros(head.shape[1]), head[:, :0], labels)
+        return ProtoGANState("fitting", 0, head, head[:, :0], labels)
 
     def grow(
         self, base: Base, fitted: tuple[GAN, FakeSource], before: ProtoGANState, task: Task
@@ -179,14 +178,13 @@ class ProtoGAN(Method):
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        bias = torch.cat([before.bias, before.bias.new_full((task.way,), config.novel_bias)])
-        yield ProtoGANState("fitting", 1, weights.detach() / gan.unit, bias, support, labels)
+        yield ProtoGANState("fitting", 1, weights.detach() / gan.unit, support, labels)
 
     def kept(self, base: Base, memory: Task) -> int:
         return int(base.pool.counts.sum()) + memory.support.shape[1]
 
     def logits(self, state: ProtoGANState, maps: Tensor) -> Tensor:
-        return maps @ state.weights.mT + state.bias
+        return maps @ state.weights.mT
 
 
 def class_balanced(logits: Tensor, labels: Tensor) -> Tensor:

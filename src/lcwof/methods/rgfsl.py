@@ -4,14 +4,14 @@ Welling, BMVC 2020)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means, cosine_head
 from lcwof.methods.meta import FakeSource, cosine_logits, meta_train
 
@@ -26,7 +26,7 @@ class RelationalConfig:
     meta_way: int = 5
     meta_shots: tuple[int, ...] = (1, 5)  # in turn
     meta_queries: int = 15  # a class
-    novel_bias: float = 0.0  # added to the novel cosines before scaling
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
 
 
 @dataclass
@@ -34,7 +34,6 @@ class RelationalState(State):
     nodes: Tensor  # (E, C, D), unit length: prototypes as they enter the graph
     weights: Tensor  # (E, C, D): as they leave it
     scale: Tensor
-    bias: Tensor  # (C,), in cosines
 
 
 class GraphConvolution(nn.Module):
@@ -74,7 +73,7 @@ class Relational(Method):
     the base classes over the shared base model, novel ones with the normalised mean of their normalised shots; a graph
     convolution over their similarities gives all w_c, so that prototypes of base classes answer to novel ones too. The
     convolution and s are trained on made-up episodes of base classes. A bias tuned without test data is added to novel
-    cosines.
+    logits.
 
     Of the source its abstract and its definition in later work were at hand. Chosen here: one layer without
     nonlinearity, similarities by a learned bilinear cosine and not by attributes of classes, an operator for each pair
@@ -82,7 +81,7 @@ class Relational(Method):
     holds the prototypes of all classes so far, and all are convolved anew."""
 
     Config, StateClass = RelationalConfig, RelationalState
-    grid = MappingProxyType({"novel_bias": (-0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.3)})
+    grid = MappingProxyType({"novel_bias": (BEST,)})
     config: RelationalConfig
 
     def fit_base(self, base: Base) -> GraphConvolution:
@@ -98,25 +97,22 @@ class Relational(Method):
             logits = cosine_logits(fake.queries, joint, graph.scale, fake.fake)
             return F.cross_entropy(logits.flatten(0, 1), fake.answers.flatten())
 
-        # The bias is chosen later: it must not make another training of the same graph.
-        same = Relational(replace(config, novel_bias=0.0))
-        meta_train(same, base, graph, loss_of, config.meta_steps, config.meta_lr)
+        meta_train(self, base, graph, loss_of, config.meta_steps, config.meta_lr)
         return graph
 
     def start(self, base: Base, fitted: GraphConvolution, learners: int) -> RelationalState:
         nodes = fitted.weights.expand(learners, -1, -1)
-        return RelationalState("relating", 0, nodes, fitted(nodes), fitted.scale, nodes.new_zeros(len(fitted.weights)))
+        return RelationalState("relating", 0, nodes, fitted(nodes), fitted.scale)
 
     @torch.no_grad()
     def grow(
         self, base: Base, fitted: GraphConvolution, before: RelationalState, task: Task
     ) -> Iterator[RelationalState]:
         nodes = with_novel(before.nodes, base.inputs.plain(task.support), task.labels, task.way)
-        bias = torch.cat([before.bias, before.bias.new_full((task.way,), self.config.novel_bias)])
-        yield RelationalState("relating", 1, nodes, fitted(nodes), before.scale, bias)
+        yield RelationalState("relating", 1, nodes, fitted(nodes), before.scale)
 
     def logits(self, state: RelationalState, maps: Tensor) -> Tensor:
-        return cosine_logits(maps, state.weights, state.scale) + state.scale * state.bias
+        return cosine_logits(maps, state.weights, state.scale)
 
 
 def with_novel(nodes: Tensor, embedded: Tensor, labels: Tensor, way: int) -> Tensor:

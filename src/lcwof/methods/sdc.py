@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.learning import Descent, Learners, Scoring, descend
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import base_means, class_means, embed
 
 
@@ -27,7 +27,6 @@ class DriftConfig:
 class DriftState(State):
     learners: Learners
     prototypes: Tensor  # (E, C, D)
-    base: int
 
 
 def compensated(prototypes: Tensor, before: Tensor, after: Tensor, sigma: float) -> Tensor:
@@ -47,7 +46,7 @@ class Drift(Method):
     images. Uses the shared base model. A bias tuned without test data is added to few-shot classes."""
 
     Config = DriftConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (-0.2, -0.1, 0.0, 0.1, 0.2)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: DriftConfig
 
@@ -63,7 +62,7 @@ class Drift(Method):
 
     def start(self, base: Base, fitted: Tensor, learners: int) -> DriftState:
         prototypes = fitted.expand(learners, -1, -1)
-        return DriftState("learning", 0, Learners.start(base.inputs, learners), prototypes, len(fitted))
+        return DriftState("learning", 0, Learners.start(base.inputs, learners), prototypes)
 
     def grow(self, base: Base, fitted: Tensor, before: DriftState, task: Task) -> Iterator[DriftState]:
         learners = before.learners.grown(task.way, task.draws)
@@ -74,7 +73,7 @@ class Drift(Method):
             now = F.normalize(embed(base, task.support, learners), dim=-1)
             old = compensated(before.prototypes, was, now, self.config.sigma)
             joint = torch.cat([old, class_means(now, task.labels, task.way)], dim=1)
-            return DriftState("learning", epoch, learners, joint, before.base)
+            return DriftState("learning", epoch, learners, joint)
 
         yield state(0)
         heads = ("base_head", "novel_head")
@@ -85,12 +84,11 @@ class Drift(Method):
 
     def logits(self, state: DriftState, maps: Tensor) -> Tensor:
         embedded = F.normalize(state.learners.structure.embed(state.learners.tail, maps), dim=-1)
-        few = torch.arange(state.prototypes.shape[1], device=maps.device) >= state.base
-        return self.config.novel_bias * few - torch.cdist(embedded, state.prototypes).square()
+        return -torch.cdist(embedded, state.prototypes).square()
 
     def pack(self, state: DriftState) -> dict[str, Tensor]:
         return {**state.learners.weights(), "prototypes": state.prototypes}
 
     def unpack(self, base: Base, fitted: Tensor, tensors: dict[str, Tensor]) -> DriftState:
-        learners = Learners.unpack(base.inputs.tail, tensors, Scoring(len(base.model.head)))
-        return DriftState("resumed", 0, learners, tensors["prototypes"], len(fitted))
+        learners = Learners.unpack(base.inputs.tail, tensors, Scoring())
+        return DriftState("resumed", 0, learners, tensors["prototypes"])

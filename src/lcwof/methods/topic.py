@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
 from lcwof.learning.losses import mean_where
-from lcwof.methods.base import Base, Fitting, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Fitting, Method, State, Task, register_method
 from lcwof.methods.embeddings import (
     base_embeddings,
     base_images,
@@ -39,7 +39,7 @@ class TopicConfig:
     margin: float = 0.5  # squared distance beyond which neighbours are left alone
     node_rate: float = 0.1  # part of the way that the node of a new class follows its examples, a step
     anchors: int = 2  # nodes shown for every example; the original shows all of them in every step
-    novel_bias: float = 0.0  # added to the cosines of few-shot classes
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
     head_steps: int = 300  # full-batch Adam steps that fit the cosine head to the base classes
     head_lr: float = 1e-2
     descent: Descent = field(default_factory=lambda: Descent(epochs=40))
@@ -127,7 +127,7 @@ class Topic(Method):
     Uses the shared base model; the cosine head and s are fitted to the base classes over it."""
 
     Config = TopicConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: TopicConfig
 
@@ -150,7 +150,7 @@ class Topic(Method):
 
     def start(self, base: Base, fitted: Fitted, learners: int) -> TopicState:
         nodes, index, weights, scale = fitted
-        begun = Learners.start(base.inputs, learners, Scoring(len(weights), scale=float(scale)))
+        begun = Learners.start(base.inputs, learners, Scoring(scale=float(scale)))
         begun.base_head = weights.expand(learners, -1, -1).clone()
         return TopicState("learning", 0, begun, nodes.expand(learners, -1, -1), index.expand(learners, -1))
 
@@ -198,14 +198,12 @@ class Topic(Method):
         return self._count(base) + memory.way
 
     def logits(self, state: TopicState, maps: Tensor) -> Tensor:
-        scoring, logits = state.learners.scoring, state.learners.logits(maps)
-        few = torch.arange(logits.shape[-1], device=maps.device) >= scoring.base
-        return logits + (scoring.scale or 1.0) * self.config.novel_bias * few
+        return state.learners.logits(maps)
 
     def pack(self, state: TopicState) -> dict[str, Tensor]:
         return {**state.learners.weights(), "nodes": state.nodes, "index": state.index}
 
     def unpack(self, base: Base, fitted: Fitted, tensors: dict[str, Tensor]) -> TopicState:
-        scoring = Scoring(len(base.model.head), scale=float(fitted[3]))
+        scoring = Scoring(scale=float(fitted[3]))
         learners = Learners.unpack(base.inputs.tail, tensors, scoring)
         return TopicState("resumed", 0, learners, tensors["nodes"], tensors["index"])

@@ -79,7 +79,7 @@ class UCIR(Method):
 
     def start(self, base: Base, fitted: Fitted, learners: int) -> UCIRState:
         index, labels, weights, scale = fitted
-        begun = Learners.start(base.inputs, learners, Scoring(len(weights), scale=float(scale)))
+        begun = Learners.start(base.inputs, learners, Scoring(scale=float(scale)))
         begun.base_head = weights.expand(learners, -1, -1).clone()
         return UCIRState("learning", 0, begun, *(x.expand(learners, -1) for x in (index, labels)))
 
@@ -125,6 +125,6 @@ class UCIR(Method):
         return {**state.learners.weights(), "index": state.index, "labels": state.labels}
 
     def unpack(self, base: Base, fitted: Fitted, tensors: dict[str, Tensor]) -> UCIRState:
-        scoring = Scoring(len(base.model.head), scale=float(fitted[3]))
+        scoring = Scoring(scale=float(fitted[3]))
         learners = Learners.unpack(base.inputs.tail, tensors, scoring)
         return UCIRState("resumed", 0, learners, tensors["index"], tensors["labels"])
