@@ -43,7 +43,7 @@ from lcwof.engine.study import fitting_on
 from lcwof.evaluation import Tuning
 from lcwof.learning import Phase1, base_accuracy
 from lcwof.learning import pretrain as run_phase1
-from lcwof.methods import Method, get_method, method_names
+from lcwof.methods import BEST, Method, get_method, method_names
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import require_writable
 from lcwof.report import as_json, results_table
@@ -252,7 +252,8 @@ def methods(
         for key, value in flat(dataclasses.asdict(kind.Config())).items():
             options = tried.get(key, ())
             values = options if isinstance(options, str) else ", ".join(map(shown, options))
-            said = [text for text in (what.get(key, ""), f"tried: {values}" if values else "") if text]
+            how = "the best is found" if values == BEST else f"tried: {values}" if values else ""
+            said = [text for text in (what.get(key, ""), how) if text]
             table.add_row(key, escape(str(value)), escape("; ".join(said)))
         console.print(table)
         return
