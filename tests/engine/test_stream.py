@@ -11,6 +11,7 @@ import lcwof.engine.stream as engine
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, StreamRun, evaluate_run, read_recipe, read_run, stream_run
 from lcwof.errors import LcwofError
+from lcwof.methods.lcwof import LCwoF, LCwoFState
 from lcwof.models import BaseModel
 from lcwof.report import stream_table, streams_json, streams_markdown, write_report
 
@@ -71,6 +72,9 @@ def test_an_interrupted_stream_goes_on_after_its_last_session(
     assert not (tmp_path / "r").exists() and (tmp_path / "r.partial" / "chain.safetensors").exists()
     with (tmp_path / "r.partial" / "rows.jsonl").open("a") as file:
         file.write('{"stream": 0, "session": 4, "cut off')
+    with monkeypatch.context() as other, pytest.raises(LcwofError, match=r"chain.safetensors was written by another"):
+        other.setattr(LCwoF, "unpack", lambda *_: LCwoFState("resumed", 0, bias=0))  # type: ignore[call-arg]
+        stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
     resumed = stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert learned == [1, 2, 3, 4, 1, 2, 3, 4], "two streams together go on with session 4, then comes the third"
     assert resumed.rows == whole.rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -15,7 +16,8 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
 from lcwof.evaluation.gfsl import query_logits
-from lcwof.evaluation.tune import Candidate, Tuning, stops
+from lcwof.evaluation.metrics import Margins
+from lcwof.evaluation.tune import Candidate, Tuning, _best_bias, _values, stops
 from lcwof.learning import Inputs, Phase2, Phase3
 from lcwof.methods import Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
@@ -187,3 +189,40 @@ def test_a_choice_at_the_edge_of_what_was_tried_is_told() -> None:
 
     assert tuning({"a": 3, "b": 2, "c": "x"}, {"a": 1, "b": 1, "c": "y"}, {"a": 2, "b": 3, "c": "x"}).at_edge() == ["a"]
     assert tuning({"a": 3}).at_edge() == [], "a single value has no edge"
+    found = tuning({"novel_bias": 3.0}, {"novel_bias": 1.0}, {"novel_bias": 2.0})
+    assert found.at_edge() == ["novel_bias"]
+    assert replace(found, found=("novel_bias",)).at_edge() == [], "what was found was not tried up to an edge"
+
+
+@pytest.mark.parametrize(("centre", "width"), [(0.0, 1.0), (1004.6, 1.0), (54.55, 0.1), (-3e-4, 1e-5)])
+def test_the_best_bias_is_fine_enough_wherever_the_margins_lie(centre: float, width: float) -> None:
+    random = torch.Generator().manual_seed(0)
+    novel = centre + width * (torch.randn(4, 50, generator=random, dtype=torch.double) - 1)
+    base = centre + width * (torch.randn(4, 80, generator=random, dtype=torch.double) + 1)
+    groups = [[(torch.zeros(4, len(MEASURES), dtype=torch.double), Margins(novel, base))]]
+
+    def worth(bias: float) -> float:
+        return float(_values(groups, bias)[:, MEASURES.index("hm")].mean())
+
+    attainable = max(map(worth, novel.flatten().tolist()))
+    assert worth(_best_bias(groups, "hm")) > attainable - 0.5 and attainable > 70
+    wide = [[(groups[0][0][0], Margins(novel - centre - 1e3, base - centre + 1e3))]]  # any bias near 0 will do
+    assert _best_bias(wide, "hm") == 0.0
+
+
+def test_only_a_bias_can_be_asked_to_be_the_best(strokes: Dataset, strokes_model: BaseModel) -> None:
+    @dataclass(frozen=True)
+    class Picky(PrototypesConfig):
+        pick: str = "mean"
+
+    class Picking(Prototypes):
+        Config = Picky
+
+        def start(self, *args: Any) -> Any:
+            assert self.config.pick in ("best", "mean")  # type: ignore[attr-defined]
+            return super().start(*args)
+
+    Picking.name = "picking"
+    asked = {"way": 2, "shot": 1, "episodes": 2, "grid": {"pick": ["best", "mean"]}}
+    tuning = tune(Picking, Picky(), strokes_model, strokes, **asked)  # type: ignore[arg-type]
+    assert {c.settings["pick"] for c in tuning.candidates} == {"best", "mean"} and not tuning.found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lcwof.data.episodes import Pool
 from lcwof.data.sessions import StreamSource, pseudo_sessions
 from lcwof.evaluation import MEASURES, prepare
 from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
-from lcwof.evaluation.tune import tune_streams
+from lcwof.evaluation.tune import Tuning, tune_streams
 from lcwof.learning import Phase1, pretrain
 from lcwof.methods import Method, State, get_method, method_names
 from lcwof.methods.lcwof import LCwoFState
@@ -148,6 +149,14 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset) ->
     carried = tune_streams(type(method), method.config, model, data, source, 1, carry=True, grid=few)
     assert {c.settings["phase3.epochs"] for c in carried.candidates} == {1, 2, 5, 10, 20}, "each in streams of its own"
     assert "nan" not in carried.why() and carried.as_json()["candidates"][0]["interval"] is None
+    closed = short("pn")
+    both = tune_streams(type(closed), closed.config, model, data, source, 2)
+    assert both.found == ("novel_bias",) and both == Tuning.from_json(json.loads(json.dumps(both.as_json())))
+    for by, worth in (("hm", "hm"), ("J/J", "joint")):
+        best = both.chosen_by(by).best  # type: ignore[arg-type]
+        around = [best.settings["novel_bias"] + step for step in (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)]
+        tried = tune_streams(type(closed), closed.config, model, data, source, 2, grid={"novel_bias": around})
+        assert getattr(best, worth) >= max(getattr(c, worth) for c in tried.candidates) - 0.2, "what is best by it"
     tuned = short("ft")
     found = tune_streams(type(tuned), tuned.config, model, data, source, 2, at_once=1, grid={"descent.lr_head": [0.01]})
     assert {c.settings["descent.epochs"] for c in found.candidates} == {1, 2, 5}

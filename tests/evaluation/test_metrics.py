@@ -40,7 +40,20 @@ def test_margins_tell_the_measures_under_any_bias() -> None:
         expected = measures(novel + lifted, labels[0], old + lifted, labels[1], base)
         torch.testing.assert_close(margins.measures(plain, bias), expected)
     tried = margins.worth_trying()
-    assert 0.0 in tried and tried.isfinite().all() and len(tried) == 401
+    assert tried.isfinite().all() and len(tried) == 400
+    nothing = torch.full((1, 2), torch.inf)
+    assert Margins(nothing, -nothing).worth_trying().tolist() == [0.0], "where no bias helps"
+
+
+def test_a_tie_of_base_and_novel_is_the_base_classs() -> None:
+    logits = torch.tensor([[[1.0, 3.0], [1.0, 2.0]]])  # one base class, one novel
+    zeros = torch.zeros(1, 2, dtype=torch.long)
+    plain, margins = measures(logits, zeros, logits, zeros, 1), Margins.of(logits, zeros, logits, zeros, 1)
+    for bias, novel in ((-2.0, 0.0), (-1.5, 50.0), (-1.0, 50.0), (0.0, 100.0)):
+        found = margins.measures(plain, bias)[0].tolist()
+        assert found[MEASURES.index("N/J")] == novel and found[MEASURES.index("B/J")] == 100 - novel
+        lifted = logits + bias * torch.tensor([0.0, 1.0])
+        assert found == measures(lifted, zeros, lifted, zeros, 1)[0].tolist()
 
 
 def test_harmonic_mean_is_nothing_if_either_side_is() -> None:

@@ -99,7 +99,7 @@ def test_one_step_of_vector_quantization() -> None:
     def state() -> VectorsState:
         vectors = torch.tensor([[[0.0, 0.0], [4.0, 0.0], [0.0, 0.0]]])
         owners, wins = torch.tensor([[0, 1, -1]]), torch.tensor([[1.0, 1.0, 0.0]])
-        return VectorsState("vectors", 0, vectors, owners, wins, torch.tensor([2, 2]))
+        return VectorsState("vectors", 0, vectors, owners, wins, torch.tensor(2))
 
     near = state()
     learn_sample(near, torch.tensor([[1.0, 0.0]]), torch.tensor([0]), VectorsConfig(threshold=2.0, away=0.1))

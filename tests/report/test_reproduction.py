@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +304,21 @@ def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
     assert result.exit_code == 0, result.output
     cells = json.loads((out / "tiered-gfsl.json").read_text())["cells"]
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}
+    told = (out / "tiered-gfsl.md").read_text()
+    today = datetime.now(UTC).date().isoformat()
+    names = "conv4/iw-5w1s, conv4/lcwof-5w1s, conv4/iw-5w5s, conv4/lcwof-5w5s"
+    assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: {names}", told), told
+
+
+def test_a_run_begun_elsewhere_says_so() -> None:
+    there = {
+        "date": "2026-01-31",
+        "hardware": "a card",
+        "compute": "bfloat16",
+        "versions": {"lcwof": "1", "numpy": "2"},
+    }
+    here = {**there, "date": None, "hardware": "cpu", "before": [{**there, "seconds": 3.0}]}
+    assert cli._origin(here) == "cpu, bfloat16, lcwof 1; begun on a card, bfloat16, lcwof 1, 2026-01-31"
 
 
 def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

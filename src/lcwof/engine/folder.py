@@ -136,7 +136,7 @@ def _copy(finished: Path, partial: Path) -> None:
 
 def _remember(before: dict[str, Any], about: dict[str, Any]) -> None:
     """Where the beginning was computed, if it was elsewhere or by other versions."""
-    where = {key: before.get(key) for key in ("hardware", "versions", "compute", "seconds")}
+    where = {key: before.get(key) for key in ("date", "hardware", "versions", "compute", "seconds")}
     same = all(where[key] == about.get(key) for key in ("hardware", "versions", "compute"))
     if earlier := [*before.get("before", []), *([] if same else [where])]:
         about["before"] = earlier

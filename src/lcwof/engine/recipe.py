@@ -75,7 +75,7 @@ class Stream:
 class Tune:
     episodes: int = 50  # validation episodes a candidate
     streams: int = 3  # of pseudo-sessions a candidate
-    grid: dict[str, Any] = field(default_factory=dict)  # lists of values by setting; none: the method's own grid
+    grid: dict[str, Any] = field(default_factory=dict)  # lists by setting (["best"] of novel_bias); none: the method's
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lcwof.data.sessions import Streams
 from lcwof.engine.folder import Row, RunFolder, read_about, read_lines
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.engine.run import Run, describe, what_decides
+from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, mean_and_interval, prepare
 from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
 from lcwof.methods import Base, Fitting, Method, State
@@ -195,7 +196,12 @@ def _standing(
         _forget(folder)
         return None
     device = prepared[0].inputs.device
-    state = method.unpack(*prepared, {name: tensor.to(device) for name, tensor in tensors.items()})
+    try:
+        state = method.unpack(*prepared, {name: tensor.to(device) for name, tensor in tensors.items()})
+    except (TypeError, KeyError) as error:
+        raise LcwofError(
+            f"{file} was written by another version of {method.name}: use --overwrite, or another --out."
+        ) from error
     return about["numbers"], (about["session"], state)
 
 

@@ -80,9 +80,9 @@ class Margins:
 
     def worth_trying(self, points: int = 200) -> Tensor:
         """Biases spread like the margins of both kinds."""
-        parts = torch.linspace(0, 1, points)
+        parts = torch.linspace(0, 1, points, dtype=torch.double)  # positions among millions are asked
         finite = [kind[kind.isfinite()].float() for kind in (self.novel, self.base)]
-        return torch.cat([torch.zeros(1), *(_quantiles(kind, parts) for kind in finite if len(kind))])
+        return torch.cat([_quantiles(kind, parts) for kind in finite if len(kind)] or [torch.zeros(1)])
 
 
 def _quantiles(values: Tensor, parts: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from math import isnan, nan
+from math import floor, isnan, log10, nan
 from typing import Any, Literal
 
 import torch
@@ -68,6 +68,8 @@ class Tuning:
         if self.by == "hm" and not isnan(self.best.interval):
             text += f" ± {self.best.interval:.2f}"
         text += f" over {self.over}"
+        if self.found:
+            text += ", with the bias that is best there"
         if len(self.candidates) > 1:
             second = self.candidates[1]
             text += f", the best of {len(self.candidates)} settings (next {_worth(second, self.by):.2f})"
@@ -212,8 +214,11 @@ def tune_streams(
     return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by, _found(grid))
 
 
+_BEST_BIAS = ("novel_bias", BEST)
+
+
 def _found(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    return tuple(key for key, values in grid.items() if BEST in values)
+    return ("novel_bias",) if BEST in grid.get("novel_bias", ()) else ()
 
 
 def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:
@@ -240,7 +245,7 @@ def _candidates(
     for done, settings in enumerate(settings_tried):
         candidate = config
         for key, value in settings.items():
-            candidate = replace_field(candidate, key, 0.0 if value == BEST else value)
+            candidate = replace_field(candidate, key, 0.0 if (key, value) == _BEST_BIAS else value)
         method = kind(candidate)
         if prepared is None or prepared[0].inputs.adapt != method.adapt:
             prepared = prepare(method, model, data, compute, fitting)
@@ -306,9 +311,10 @@ def _values(groups: Sequence[Tests], bias: float | None = None) -> Tensor:
 
 
 def _best_bias(groups: Sequence[Tests], by: str) -> float:
-    """The bias with the highest mean, to three digits; of equals the one nearest to 0."""
+    """The bias with the highest mean, to a thousandth of what the margins span; of equals the one nearest to 0."""
     every = [margins for tests in groups for _, margins in tests]
     spread = Margins(*(torch.cat([getattr(m, kind).flatten() for m in every]) for kind in ("novel", "base")))
-    biases = sorted({float(f"{bias:.3g}") for bias in spread.worth_trying().tolist()}, key=abs)
-    at = MEASURES.index(by)
+    tried = spread.worth_trying().tolist()
+    digits = 3 - floor(log10(max(tried) - min(tried) or 1.0))
+    biases, at = sorted({0.0, *(round(bias, digits) for bias in tried)}, key=abs), MEASURES.index(by)
     return max(biases, key=lambda bias: float(_values(groups, bias)[:, at].mean()))

@@ -114,8 +114,8 @@ class References(Method):
     far the embeddings of exemplars of known classes have moved. Reference vectors of known classes stay while that is
     learned, and are then moved by the drift of the exemplars near them.
 
-    Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins and biases mean
-    the same under every backbone; one reference vector a class; the exemplars, their number and their balanced replay
+    Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins mean the
+    same under every backbone; one reference vector a class; the exemplars, their number and their balanced replay
     as in `ucir`; the kernel of the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
 
     Config = ReferencesConfig

@@ -26,7 +26,7 @@ class VectorsState(State):
     vectors: Tensor  # (E, P, D): prototypes
     owners: Tensor  # (E, P): their classes, -1 where a place is free
     wins: Tensor  # (E, P): samples each has been moved by
-    classes: Tensor  # (2,): base classes, all classes
+    classes: Tensor  # (): how many
 
 
 def learn_sample(state: VectorsState, sample: Tensor, label: Tensor, config: VectorsConfig) -> None:
@@ -67,20 +67,20 @@ class Vectors(Method):
         count = len(fitted)
         owners = torch.arange(count, device=fitted.device).expand(learners, -1).clone()
         wins = base.pool.counts.to(fitted).expand(learners, -1).clone()
-        classes = torch.tensor([count, count], device=fitted.device)
+        classes = torch.tensor(count, device=fitted.device)
         return VectorsState("vectors", 0, fitted.expand(learners, -1, -1).clone(), owners, wins, classes)
 
     def grow(self, base: Base, fitted: Tensor, before: VectorsState, task: Task) -> Iterator[VectorsState]:
         embedded = F.normalize(base.inputs.plain(task.support), dim=-1)
         learners, count, dim = embedded.shape
-        known = int(before.classes[1])
+        known = int(before.classes)
         state = VectorsState(
             "vectors",
             1,
             torch.cat([before.vectors, embedded.new_zeros(learners, count, dim)], dim=1),
             torch.cat([before.owners, before.owners.new_full((learners, count), -1)], dim=1),
             torch.cat([before.wins, before.wins.new_zeros(learners, count)], dim=1),
-            before.classes + torch.tensor([0, task.way], device=embedded.device),
+            before.classes + task.way,
         )
         order = task.draws["ilvq"].to(embedded.device).permutation(count)
         for at in order.T:
@@ -89,7 +89,7 @@ class Vectors(Method):
         yield state
 
     def logits(self, state: VectorsState, maps: Tensor) -> Tensor:
-        classes = int(state.classes[1])
+        classes = int(state.classes)
         near = -torch.cdist(F.normalize(maps, dim=-1), state.vectors).square()  # (E, Q, P)
         taken = state.owners >= 0
         near = near.masked_fill(~taken.unsqueeze(1), -torch.inf)
