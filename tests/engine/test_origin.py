@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from lcwof.engine.origin import commit, versions
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with a package inside."""
+    if shutil.which("git") is None:
+        pytest.skip("no git here to make a checkout with")
     monkeypatch.delenv("LCWOF_COMMIT", raising=False)
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)

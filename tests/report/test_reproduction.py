@@ -308,6 +308,7 @@ def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
     today = datetime.now(UTC).date().isoformat()
     names = "conv4/iw-5w1s, conv4/lcwof-5w1s, conv4/iw-5w5s, conv4/lcwof-5w5s"
     assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: {names}", told), told
+    assert re.search(r"- Seconds for .*: conv4/", told), "runs of two backbones have the same names"
 
 
 def test_a_run_begun_elsewhere_says_so() -> None:

@@ -251,7 +251,7 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
     for (place, setting, row), run in sorted(runs.items()):
         origins.setdefault(_origin(run.about), []).append(f"{place}/{row}-{setting}")
     notes += [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
-    seconds = {f"{row}-{setting}": run.about.get("seconds", 0.0) for (_, setting, row), run in runs.items()}
+    seconds = {f"{place}/{row}-{setting}": run.about.get("seconds", 0.0) for (place, setting, row), run in runs.items()}
     if seconds:
         taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
         notes.append(f"Seconds for the test episodes or streams: {taken}.")
