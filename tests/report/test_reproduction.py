@@ -191,6 +191,9 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     file.write_text('table = "batch-norm"\nsettings = ["2w1s"]\ndata = "digits"\nminutes = 1\nbases = {}\n')
     with pytest.raises(LcwofError, match="settings are for figures; a table has its own, 5w1s"):
         read_reproduction(file)
+    file.write_text('like = "nothing"\ntable = "batch-norm"\n')
+    with pytest.raises(LcwofError, match=r"nothing\.toml"):
+        read_reproduction(file)
     with pytest.raises(LcwofError, match="is not a setting such as 5w1s"):
         way_and_shot("5-way")
     with pytest.raises(LcwofError, match="no base model for conv4"):
@@ -339,6 +342,15 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     assert page.count("<script>/**") == 1 and page.count('class="plot"') == 4
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_file_may_be_like_another(tmp_path: Path) -> None:
+    (tmp_path / "first.toml").write_text('table = "batch-norm"\ndata = "digits"\nminutes = 1\nepisodes = 7\n[bases]\n')
+    (tmp_path / "second.toml").write_text('like = "first"\ntable = "early-stop"\nminutes = 2\n')
+    found = read_reproduction(tmp_path / "second.toml")
+    assert (found.key, found.table, found.minutes, found.episodes) == ("second", "early-stop", 2, 7)
+    assert KNOWN["mini-ifsl-last"].rows == KNOWN["mini-ifsl-hm"].rows
+    assert KNOWN["mini-ifsl"].rows[0] == dataclasses.replace(KNOWN["mini-ifsl-hm"].rows[0], name="LCwoF lim")
 
 
 def test_the_documented_file_is_one(tmp_path: Path) -> None:

@@ -171,8 +171,11 @@ def reproductions() -> dict[str, Reproduction]:
 
 
 def read_reproduction(file: Path) -> Reproduction:
-    """One file, the package's or a user's own."""
-    found = build(Reproduction, {**read_toml(file), "key": file.stem}, file.stem)
+    """One file, the package's or a user's own. `like` names another beside it: what is not said is as there."""
+    values = read_toml(file)
+    if "like" in values:
+        values = {**read_toml(file.with_name(f"{values.pop('like')}.toml")), **values}
+    found = build(Reproduction, {**values, "key": file.stem}, file.stem)
     if (found.table is None) == (found.figure is None):
         raise LcwofError(f"{file}: name a table or a figure of the paper, one of the two.")
     if found.table and found.settings:
