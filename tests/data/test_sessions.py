@@ -10,7 +10,7 @@ import torch
 
 from lcwof.data import Dataset, benchmarks, load_dataset, sources
 from lcwof.data.images import Images, Session
-from lcwof.data.sessions import StreamSource, pseudo_sessions
+from lcwof.data.sessions import FewShotClass, StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 
 
@@ -44,6 +44,21 @@ def test_drawn_streams_use_each_class_once_and_no_image_twice(strokes: Dataset) 
     assert torch.equal(streams.base_queries, strokes.split.test)
 
 
+def test_few_shot_classes_are_tested_on_as_many_images_as_base_classes(strokes: Dataset) -> None:
+    (streams,) = StreamSource.of(strokes, way=4, shot=2).draw([0])
+    each = streams.base_answers.bincount()
+    assert len(each.unique()) == 1 and streams.steps[0].answers[0].bincount().tolist() == [int(each[0])] * 4
+
+
+def test_a_small_class_has_fewer_shots(strokes: Dataset) -> None:
+    drawn = StreamSource.of(strokes, way=2, shot=4, sessions=1, queries=5)
+    first, second = drawn.classes
+    small = dataclasses.replace(drawn, classes=(FewShotClass("small", first.images[:3], None), second))
+    (step,) = small.draw([0])[0].steps
+    assert step.labels[0].tolist() == [0, 0, 1, 1, 1, 1] and step.answers[0].tolist() == [0, 1, 1, 1, 1, 1]
+    assert len(torch.cat([step.support[0], step.queries[0]]).unique()) == 12
+
+
 def test_listed_streams_are_the_lists_and_may_change_the_order_of_classes(strokes: Dataset) -> None:
     data = listed(strokes, [3, 1], [2, 2, 5])
     (streams,) = StreamSource.of(data).draw([0, 1])
@@ -56,6 +71,7 @@ def test_listed_streams_are_the_lists_and_may_change_the_order_of_classes(stroke
     assert len(orders) > 1 and {tuple(sorted(order)) for order in orders} == {tuple(sorted(next(iter(orders))))}
     assert sorted(n for s in shuffled for n in s.numbers) == list(range(8))
     assert len(shuffled) > 1, "other orders have other numbers of shots, and run apart"
+    assert all(torch.equal(step.labels, step.labels[:1].expand_as(step.labels)) for s in shuffled for step in s.steps)
     assert len(StreamSource.of(data, sessions=1).draw([0])[0].steps) == 1
     first = {s.steps[0].classes[i] for s in StreamSource.of(data, sessions=1, shuffle=True).draw(range(9)) for i in [0]}
     assert {name for names in first for name in names} > set(data.sessions[0].classes), "any class may come first"
@@ -69,7 +85,7 @@ def test_listed_streams_are_the_lists_and_may_change_the_order_of_classes(stroke
         ({"way": 13}, "has 12 classes beside the base classes"),
         ({"way": 5, "sessions": 3}, "enough for 2"),
         ({"shot": 0}, "at least one example"),
-        ({"shot": 60}, "60 shots and a test image need 61"),
+        ({"shot": 60}, "no class has 61 images"),
     ],
 )
 def test_streams_that_cannot_be_drawn_say_why(strokes: Dataset, options: dict[str, int], message: str) -> None:

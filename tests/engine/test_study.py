@@ -12,6 +12,7 @@ from lcwof.data import Dataset
 from lcwof.data.sessions import pseudo_sessions
 from lcwof.engine import Entry, StreamRun, Study, read_recipe
 from lcwof.engine import study as study_module
+from lcwof.errors import LcwofError
 from lcwof.learning import Phase1, pretrain
 from lcwof.models import BaseModel
 
@@ -52,6 +53,10 @@ def test_both_outcomes_are_chosen_from_the_same_candidates(
         values = [candidate[measure] for candidate in one["candidates"]]
         assert len(values) == 3 and values == sorted(values, reverse=True)
     assert second.about["recipe"]["tuning"]["why"].startswith("base-biased: J/J")
+    options = {"base": 5, "val": 2}
+    elsewhere = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, options=options))
+    with pytest.raises(LcwofError, match=r"other settings \(.*data"):
+        Study(tmp_path / "s").run_one(dataclasses.replace(balanced, recipe=elsewhere))
     with pytest.raises(AssertionError, match="tried again"):
         wider = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, streams=1))
         Study(tmp_path / "s").run_one(dataclasses.replace(biased, name="other", recipe=wider))

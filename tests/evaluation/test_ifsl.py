@@ -12,6 +12,7 @@ from lcwof.config import replace_field
 from lcwof.data import Dataset
 from lcwof.data.episodes import Pool
 from lcwof.data.sessions import StreamSource, pseudo_sessions
+from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, prepare
 from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
 from lcwof.evaluation.tune import Tuning, tune_streams
@@ -118,10 +119,21 @@ def test_memory_is_counted_and_is_one(
         return drawn
 
     monkeypatch.setattr(Pool, "draw", watched)
-    method = get_method("lcwof")(replace_field(short("lcwof").config, "phase3.replay_per_class", 1))
-    kept = [session.kept for session, _ in run(method, strokes, strokes_model, [0])]
-    assert kept == [0, 12 + 9, 12 + 18, 12 + 27, 12 + 36] and len(replayed) == 12
+    kept = [session.kept for session, _ in run(short("lcwof"), strokes, strokes_model, [0])]
+    assert kept == [0, 12 + 9, 12 + 18, 12 + 27, 12 + 36] and len(replayed) == 12, "one image a base class"
+    more = get_method("lcwof")(replace_field(short("lcwof").config, "phase3.replay_per_class", 2))
+    assert run(more, strokes, strokes_model, [0])[1][0].kept == 24 + 9
     assert {session.kept for session, _ in run(short("pn"), strokes, strokes_model, [0])} == {0}
+
+
+def test_streams_have_no_unlabelled_images(strokes: Dataset, strokes_model: BaseModel) -> None:
+    config = replace_field(short("lcwof").config, "distillation.unlabelled", 20)
+    method = get_method("lcwof")(replace_field(config, "distillation.weight", 1.0))
+    assert prepare(method, strokes_model, strokes)[0].unlabelled is not None
+    base, fitted = prepare(method, strokes_model, strokes, streams=True)
+    (streams,) = StreamSource.of(strokes, way=3, shot=3, queries=10).draw([0])
+    with pytest.raises(LcwofError, match="none in streams, where these classes come later"):
+        list(run_streams(method, base, fitted, streams, 0))
 
 
 def test_what_a_stream_comes_to() -> None:
@@ -134,7 +146,7 @@ def test_what_a_stream_comes_to() -> None:
     assert found == {"drop": 30.0, "average": pytest.approx(230 / 3), "forgetting": pytest.approx((10 + 20 + 30) / 3)}
 
 
-def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset) -> None:
+def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pseudo_sessions(strokes, 4)
     model = pretrain(data, Phase1("mlp", 8, batch=32, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
     source = StreamSource.of(data, way=2, shot=3, queries=10)
@@ -160,3 +172,8 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset) ->
     tuned = short("ft")
     found = tune_streams(type(tuned), tuned.config, model, data, source, 2, at_once=1, grid={"descent.lr_head": [0.01]})
     assert {c.settings["descent.epochs"] for c in found.candidates} == {1, 2, 5}
+    fits, herds = [], short("icarl")
+    fit = type(herds).fit_base
+    monkeypatch.setattr(type(herds), "fit_base", lambda self, base: fits.append(1) or fit(self, base))
+    tried = tune_streams(type(herds), herds.config, model, data, source, 1, grid={"descent.lr_head": [0.01, 0.1]})
+    assert len(tried.candidates) == 6 and len(fits) == 1, "the base fit does not depend on when learning stops"

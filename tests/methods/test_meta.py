@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,26 @@ def test_fast_weights_balance_the_shots_and_the_attractor() -> None:
     # w = (1 + r, -1 + r / 2), w . x = -1 + 2 r, so r = s(1 - 2 r), which is 1/2.
     found = problem(torch.tensor([[[1.0, -1.0]]]), torch.tensor([0.5, 2.0]), torch.zeros(1, 1, 1)).solve(60)
     torch.testing.assert_close(found, torch.tensor([[[1.5, -0.75]]]))
+
+
+def test_fast_weights_of_many_classes_take_the_steps_they_need() -> None:
+    def many(way: int) -> FastProblem:
+        draw = torch.Generator().manual_seed(way)
+        inputs = torch.randn(1, 5 * way, 16, generator=draw)
+        labels = torch.arange(way).repeat_interleave(5)[None]
+        zeros = torch.zeros(1, way, 16)
+        return FastProblem(inputs, labels, torch.randn(1, 5 * way, 20, generator=draw), zeros, torch.full((16,), 0.01))
+
+    problem = many(40)
+    exact, few, found = problem.solve(20_000), problem.solve(60), problem.solve()
+    assert float((few - exact).norm() / exact.norm()) > 0.01, "sixty steps are too few"
+    assert float((found - exact).norm() / exact.norm()) < 1e-3
+    two = [many(40), dataclasses.replace(many(40), gamma=torch.full((16,), 0.01), inputs=many(40).inputs / 4)]
+    parts = (
+        torch.cat([getattr(one, name) for one in two]) for name in ("inputs", "labels", "base_logits", "attractors")
+    )
+    together = FastProblem(*parts, problem.gamma).solve()
+    torch.testing.assert_close(together[1:], two[1].solve(), msg="company does not matter")
 
 
 def test_gradients_through_an_equilibrium_of_a_linear_step() -> None:

@@ -46,9 +46,9 @@ def test_csv_has_a_row_a_run_with_mean_and_interval() -> None:
         ('a,"b', "5", "5", "1"),
     ]
     first, second, third = rows
-    assert (first["hm"], first["hm interval"], first["hm to lcwof"]) == ("55.0000", "9.8000", "")
-    paired = [second[f"hm to lcwof{which}"] for which in ("", " interval", " clear")]
-    assert paired == ["-0.5000", "2.9400", "no"]
+    assert (first["hm"], first["hm interval"], first["hm difference"]) == ("55.0000", "9.8000", "")
+    paired = [second["compared with"], *(second[f"hm difference{which}"] for which in ("", " interval", " clear"))]
+    assert paired == ["lcwof", "-0.5000", "2.9400", "no"]
     assert (third["N/J"], third["N/J interval"]) == ("40.0000", "")
 
 

@@ -53,7 +53,7 @@ def test_a_real_run_makes_every_section(runs: list[Run], tmp_path: Path) -> None
     for spec in specs:
         go.Figure(spec)
     assert page.count("<caption><b>lcwof</b> mistaken most</caption>") == 1
-    assert re.search(r"lcwof, phase 3: area \d\.\d{3} over B/J", page) and "(ECE " in page
+    assert re.search(r"lcwof, phase 3: area \d\.\d{3}, B/J", page) and "(ECE " in page
     for kind in ("base", "novel"):
         assert f"{kind} samples taken for" in page
 

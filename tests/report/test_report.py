@@ -89,14 +89,18 @@ def test_the_difference_is_paired_by_episode() -> None:
 def test_tables_say_how_far_from_lcwof_and_whether_that_may_be_chance() -> None:
     runs = [make_run("iw", [52.0, 62.0]), make_run("lcwof", [50.0, 60.0]), make_run("ft", [48.0, 61.0])]
     assert [row[-1] for row in body_rows(markdown_table(runs))] == ["+2.00 ± 0.00", "–", "−0.50 ± 2.94, may be chance"]
-    assert [row["to lcwof"] for row in as_json(runs)] == [
+    assert {row["compared with"] for row in as_json(runs)} == {"lcwof"}
+    assert [row["difference"] for row in as_json(runs)] == [
         {"hm": 2.0, "interval": 0.0, "clear": True, "episodes": 2},
         None,
         {"hm": -0.5, "interval": 2.94, "clear": False, "episodes": 2},
     ]
     elsewhere = [runs[1], make_run("pn", [40.0, 41.0], seed=1)]
     assert [row[-1] for row in body_rows(markdown_table(elsewhere))] == ["–", "other episodes"]
-    assert "to lcwof" not in markdown_table([runs[0]])
+    assert " to " not in markdown_table([runs[0]])
+    others = markdown_table([runs[0], runs[2]])
+    assert "| hm to the best |" in others, "without lcwof the first is what others are compared with"
+    assert [row[-1] for row in body_rows(others)] == ["–", "−2.50 ± 2.94, may be chance"]
 
 
 def test_other_seeds_are_other_episodes() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from lcwof.cli import reproduce as cli
 from lcwof.cli.main import app
 from lcwof.config import build, flat
+from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Run, StreamRun, Study
 from lcwof.engine.recipe import Data, Tune
 from lcwof.errors import LcwofError
@@ -24,7 +25,7 @@ from lcwof.evaluation import MEASURES
 from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.report import paper_figures, paper_tables
-from lcwof.report.beside import beside_json, beside_markdown
+from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.panels import panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
@@ -219,6 +220,77 @@ def shrunk(what: Reproduction) -> Reproduction:
     return dataclasses.replace(what, rows=tuple(rows.values()), baselines=False, episodes=2, streams=1)
 
 
+def test_rows_of_a_table_are_over_the_same_episodes() -> None:
+    what, place = dataclasses.replace(KNOWN["batch-norm"], episodes=2), Place("resnet12")
+    recipe = {"method": {"name": "lcwof"}, "evaluate": {"way": 5, "shot": 1, "seed": 0}}
+
+    def run(hm: list[float]) -> Run:
+        return dataclasses.replace(episodes_run(hm), about={"recipe": recipe, "data": "mini-imagenet"})
+
+    runs: Runs = {
+        (place, "5w1s", "bn-adapting"): run([50.0, 60.0]),
+        (place, "5w1s", "lcwof"): run([52.0, 61.0, 90.0, 90.0]),
+    }
+    (part,) = compared(what, runs)
+    adapting, frozen = part.rows
+    assert frozen.cells[2].mean == 56.5 and frozen.cells[2].over == 2, "episodes that only one row has do not count"
+    assert adapting.apart["5w1s"].mean == -1.5 and adapting.apart["5w1s"].episodes == 2 and not frozen.apart
+    text = beside_markdown(what, [part], [])
+    assert "| 5w1s hm to LCwoF |" in text and "| −1.50 ± 0.98 | 2 |" in text
+    (apart,) = beside_json(what, [part], [])["to lcwof"]
+    assert (apart["row"], apart["hm"], apart["clear"]) == ("no", -1.5, True)
+    assert "−1.50 ± 0.98" in beside_html(what, [part], [])
+
+
+def test_a_table_goes_into_a_paper_and_into_a_spreadsheet() -> None:
+    what = KNOWN["batch-norm"]
+    parts = compared(what, {(Place("resnet12"), "5w1s", "bn-adapting"): episodes_run([50.0, 60.0])})
+    latex = beside_latex(what, parts).splitlines()
+    assert latex[2:5] == [r"\begin{tabular}{lrrr}", r"\toprule", r" & 5w1s N/J & 5w1s B/J & 5w1s hm \\"]
+    cell = r"55.00 $\pm$ 9.80"
+    assert latex[6] == rf"no & {cell} (54.39) & {cell} (59.13) & {cell} (56.66) \\"
+    assert latex[7] == r"yes & -- (53.28) & -- (63.24) & -- (57.83) \\"
+    first, *rows = beside_csv(what, parts).splitlines()
+    assert first == "backbone,row,setting,measure,session,mean,interval,over,printed,difference"
+    assert rows[0] == "resnet12,no,5w1s,N/J,,55.0,9.8,2,54.39,0.61" and len(rows) == 6
+
+
+def test_all_goes_on_after_one_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    row = OurRow("yes", "pn", {"name": "pn"}, tuned=False)
+    good = Reproduction("strokes", base, 1, (row,), "batch-norm", episodes=1, key="good")
+    bad = dataclasses.replace(good, bases={"mlp": {"recipe": "nothing.toml"}}, key="bad")
+    monkeypatch.setattr(cli, "reproductions", lambda: {"bad": bad, "good": good})
+    result = CliRunner().invoke(app, ["reproduce", "all", "-o", str(tmp_path)])
+    assert isinstance(result.exception, LcwofError) and "not all could be run: bad" in str(result.exception)
+    assert {file.suffix for file in tmp_path.glob("good.*")} == {".md", ".html", ".tex", ".csv", ".json"}
+
+
+def test_data_are_there_if_all_their_splits_are(tmp_path: Path) -> None:
+    (tmp_path / "ucf101.npz").touch()
+    (tmp_path / "ucf101-original.npz").touch()
+    assert is_present("ucf101", tmp_path) and not cli._present(KNOWN["ucf-gfsl"], str(tmp_path))
+    (tmp_path / "ucf101-protogan.npz").touch()
+    assert cli._present(KNOWN["ucf-gfsl"], str(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["mini-ifsl", "mini-ifsl-joint"])
+def test_incremental_tables_run_on_drawn_characters(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = shrunk(KNOWN[key])
+    tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    kept = tuple(row for row in what.rows if row.run in ("lcwof", "lcwof-biased", "plus-no-learning", "pn"))
+    small = dataclasses.replace(what, data="strokes", bases=tiny, pseudo=10, rows=kept)
+    monkeypatch.setattr(cli, "reproductions", lambda: {key: small})
+    words = ["reproduce", key, "-o", str(tmp_path), "--episodes", "1"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((tmp_path / f"{key}.json").read_text())["cells"]
+    rows = {cell["row"] for cell in cells if cell["mean"] is not None}
+    ours = {"LCwoF lim"} if key == "mini-ifsl" else {"LCwoF (balanced hm)", "LCwoF (base biased)"}
+    assert {"PN", *ours} <= rows
+    assert re.search(r"chosen without test data: .*pseudo-sessions", (tmp_path / f"{key}.md").read_text())
+
+
 ABLATIONS = sorted(key for key, what in KNOWN.items() if what.data == "mini-imagenet")
 
 
@@ -246,7 +318,8 @@ def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
         runs[place, setting, row.run] = run
     if what.figure:
         panels = plot_panels(what, runs)
-        assert [len(panel.lines) for panel in panels] == [4 if "lambda" in key else 5] * len(panels)
+        assert {len(panel.lines) for panel in panels} == {{"lambda-after-phase2": 4, "weight-decay": 6}.get(key, 5)}
+        assert {panel.episodes for panel in panels} == {2}
         assert len(panels_figure(panels, 2).axes) == len(panels)
         for panel in panels:
             drawn = plotly.graph_objects.Figure(panel_spec(panel))  # which refuses what plotly does not know
@@ -254,7 +327,15 @@ def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
 
 
 @pytest.mark.parametrize(
-    ("key", "files"), [("kinetics-gfsl", ["mini-kinetics"]), ("ucf-gfsl", ["ucf101-protogan", "ucf101-original"])]
+    ("key", "files"),
+    [
+        (f"{data}{full}", files)
+        for data, files in (
+            ("kinetics-gfsl", ["mini-kinetics"]),
+            ("ucf-gfsl", ["ucf101-protogan", "ucf101-original"]),
+        )
+        for full in ("", "-full")
+    ],
 )
 def test_tables_of_videos_run_on_features_of_the_same_layout(
     key: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +420,10 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
         assert all(0 < sure <= 1 for sure in each["confidence"])
     assert not any(r for r, novel in zip(phases[0]["right"], phases[0]["novel"], strict=True) if novel)
     page = (tmp_path / "overview.html").read_text()
-    assert page.count("<script>/**") == 1 and page.count('class="plot"') == 4
+    assert page.count("<script>/**") == 1 and page.count('class="plot"') == 5
+    assert "means over 2 episodes" in page
+    text = (tmp_path / "overview.md").read_text()
+    assert "**after each phase**, 2 episodes" in text and "\n| 3 |" in text and "- Computed on" in text
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
 

@@ -21,8 +21,9 @@ def test_phase_3_of_a_run_is_followed_from_epoch_to_epoch() -> None:
     assert path is not None
     assert (path.phase, path.epochs) == ("phase 3", (0, 4))
     assert path.base == pytest.approx((20.0, 68.0)) and path.novel == pytest.approx((79.5, 70.5))
-    assert path.area == pytest.approx(0.48 * 0.75)
-    assert path.span == pytest.approx((20.0, 68.0))
+    assert path.ends == pytest.approx((89.5, 80.0))
+    # from (0, 80) by (20, 79.5) and (68, 70.5) to (89.5, 0)
+    assert path.area == pytest.approx(0.2 * 0.7975 + 0.48 * 0.75 + 0.215 * 0.3525)
 
 
 def test_a_closed_form_or_a_phase_measured_once_has_no_trade_off() -> None:

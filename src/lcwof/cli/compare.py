@@ -26,7 +26,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.cli.experiments import AtOnce, DataName, Model, Pseudo, Root, Seed, Shot, Way
+from lcwof.cli.experiments import AtOnce, BaseClasses, DataName, Model, Pseudo, Root, Seed, Shot, Way
 from lcwof.cli.streams import Carry, OutcomeName, Sessions, Streams
 from lcwof.cli.streams import Shot as StreamShot
 from lcwof.cli.streams import Way as StreamWay
@@ -91,6 +91,7 @@ def compare_stream(
     methods: Methods = "all",
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     model: Model = None,
     pseudo: Pseudo = None,
     pseudo_model: Annotated[str | None, typer.Option(help="Base model that does not know these classes.")] = None,

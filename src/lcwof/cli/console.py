@@ -88,6 +88,7 @@ _ANYWHERE = {  # options that mean the same in every command, and their keys in 
     "root": "data.root",
     "skip_bad": "data.skip_bad",
     "pseudo": "data.pseudo",
+    "base_classes": "data.options.base",
     "model": "model",
     "method": "method.name",
     "at_once": "at_once",

@@ -51,6 +51,9 @@ from lcwof.report import as_json, results_table
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
 Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in; default: $LCWOF_DATA.")]
 Model = Annotated[str | None, typer.Option("--model", help="Base model made by `lcwof pretrain`.")]
+BaseClasses = Annotated[
+    int | None, typer.Option(help="Base classes, the first of the data set, where it lets one choose.")
+]
 MethodName = Annotated[str | None, typer.Option("--method", help="A method of `lcwof methods`.")]
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
 Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
@@ -65,6 +68,7 @@ def pretrain(
     recipes: RecipeFiles = None,
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     backbone: Annotated[str | None, typer.Option(help="conv4, resnet10, resnet12, resnet18 or mlp.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of phase 1.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("base.safetensors"),

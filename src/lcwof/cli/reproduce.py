@@ -20,11 +20,11 @@ from lcwof.engine.overview import Points, overview
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
-from lcwof.report.beside import beside_html, beside_json, beside_markdown
+from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.figures import as_svg, save_png
 from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
 from lcwof.report.page import html_page
-from lcwof.report.panels import panel_json, panel_spec, panels_figure
+from lcwof.report.panels import panel_json, panel_markdown, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
@@ -57,7 +57,8 @@ def reproduce(
     precision: PrecisionName = None,
 ) -> None:
     """Run a table or figure of the paper and write it with our numbers beside the printed ones, as Markdown, HTML and
-    JSON. Base models are made first where there are none. What is there already in the folder is not done again.
+    JSON; tables as LaTeX and CSV, figures as SVG and PNG, too. Base models are made first where there are none. What
+    is there already in the folder is not done again.
 
     Examples:
 
@@ -73,7 +74,7 @@ def reproduce(
     """
     known = reproductions()
     if list_ or not keys:
-        _list(known, Path(root) if root else None)
+        _list(known, root)
         return
     wanted = list(known.values()) if keys == ["all"] else [_find(key, known) for key in keys]
     start = read_recipe([], {"data.root": root, "at_once": at_once, "device": device, "precision": precision}, [])
@@ -83,10 +84,11 @@ def reproduce(
         start = dataclasses.replace(start, tune=tune)
     given = dict(_given(text) for text in base or [])
     if keys == ["all"] and not show:
-        absent = [what.key for what in wanted if not is_present(what.data, Path(root) if root else None)]
+        absent = [what.key for what in wanted if not _present(what, root)]
         if absent:
             errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
         wanted = [what for what in wanted if what.key not in absent]
+    failed: list[str] = []
     for what in wanted:
         if episodes:
             rows = tuple(dataclasses.replace(row, episodes=None) for row in what.rows)
@@ -97,7 +99,14 @@ def reproduce(
         except KeyboardInterrupt:
             errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
             raise typer.Exit(130) from None
+        except LcwofError as error:
+            if len(wanted) == 1:
+                raise
+            errors.print(f"{what.key}: {error}")
+            failed.append(what.key)
         _write(what, _there(what, out), out)
+    if failed:
+        raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
 
 
 def _find(key: str, known: dict[str, Reproduction]) -> Reproduction:
@@ -117,7 +126,13 @@ def _given(text: str) -> tuple[str, str]:
     return where, file
 
 
-def _list(known: dict[str, Reproduction], root: Path | None) -> None:
+def _present(what: Reproduction, root: str | None) -> bool:
+    """Whether all the data that it needs are there."""
+    options = (what.data_of(place, Recipe()).options for place in {place for place, _, _ in what.wanted()})
+    return all(is_present(what.data, Path(root) if root else None, **each) for each in options)
+
+
+def _list(known: dict[str, Reproduction], root: str | None) -> None:
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for heading in ("key", "paper", "data", "there", "minutes"):
         table.add_column(heading, no_wrap=True)
@@ -128,7 +143,7 @@ def _list(known: dict[str, Reproduction], root: Path | None) -> None:
         if what is None:
             table.add_row(f"({key})", number, "", "a drawing", "")
             continue
-        there = "yes" if is_present(what.data, root) else "no"
+        there = "yes" if _present(what, root) else "no"
         table.add_row(key, number, what.data, there, f"{what.minutes:g}")
     console.print(table)
     say(
@@ -200,15 +215,17 @@ def _write(what: Reproduction, runs: Runs, out: Path) -> None:
     write_aside(file, beside_markdown(what, parts, notes).encode())
     page = html_page(f"lcwof: {what.key}", beside_html(what, parts, notes))
     write_aside(out / f"{what.key}.html", page.encode())
+    write_aside(out / f"{what.key}.tex", beside_latex(what, parts).encode())
+    write_aside(out / f"{what.key}.csv", beside_csv(what, parts).encode())
     write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
-    say(f"{what.about}\nWritten: {file}, and .html and .json beside it.")
+    say(f"{what.about}\nWritten: {file}, and .html, .tex, .csv and .json beside it.")
 
 
 def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
-    """A figure: to look at in a page, and as SVG and PNG; what is drawn as JSON."""
+    """A figure: to look at in a page, and as SVG and PNG; what is drawn as Markdown and JSON."""
     panels = plot_panels(what, runs)
     printed = {"": panels_figure(panels, 2)}
-    shown = figures([figure(panel.title, "", panel_spec(panel)) for panel in panels])
+    shown = figures([figure(p.title, f"means over {p.episodes} episodes", panel_spec(p)) for p in panels])
     file = _points_file(what, out)
     if what.figure == "overview" and file.exists():
         phases = [Points(**each) for each in json.loads(file.read_text())]
@@ -225,7 +242,9 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
     write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
     write_aside(out / f"{what.key}.json", (json.dumps(kept, indent=1) + "\n").encode())
-    say(f"{what.about}\nWritten: {out / what.key}.html, and .svg, .png and .json beside it.")
+    text = "\n".join([f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in notes)])
+    write_aside(out / f"{what.key}.md", (text + "\n").encode())
+    say(f"{what.about}\nWritten: {out / what.key}.html, and .md, .svg, .png and .json beside it.")
 
 
 def _points_file(what: Reproduction, out: Path) -> Path:

@@ -23,7 +23,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
-from lcwof.cli.experiments import AtOnce, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
+from lcwof.cli.experiments import AtOnce, BaseClasses, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
 from lcwof.engine import choose_stream, stream_run, write_choice
 from lcwof.engine.choose import require_pseudo
 from lcwof.engine.study import fitting_on
@@ -46,6 +46,7 @@ def tune_stream(
     recipes: RecipeFiles = None,
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     model: Model = None,
     pseudo: Pseudo = None,
     method: MethodName = None,
@@ -99,6 +100,7 @@ def stream(
     recipes: RecipeFiles = None,
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     model: Model = None,
     method: MethodName = None,
     way: Way = None,
@@ -122,7 +124,7 @@ def stream(
 
     Examples:
 
-    lcwof stream --data strokes --model base.safetensors --method lcwof --way 5 --shot 5 --sessions 4
+    lcwof stream --data strokes --base-classes 40 --model base.safetensors --method lcwof --way 5 --shot 5 --sessions 4
 
     lcwof stream mini.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10
     """

@@ -147,7 +147,7 @@ def cifar100(root: Path, skip_bad: bool) -> Dataset:
         sessions = [find_positions(s, len(halves[0]), lists, file) for s in fscil.sessions]
         tests = [find_positions(t, len(halves[1]), lists, file) for t in fscil.tests]
         train, test = sessions[0], tests[0]
-        groups = [torch.cat(part) for part in (sessions[:1], sessions[1:5], sessions[5:])]
+        groups = [torch.cat([train[:0], *part]) for part in (sessions[:1], sessions[1:5], sessions[5:])]
         parts = [tuple(halves[0].classes[i] for i in halves[0].labels[g].unique()) for g in groups]
         images = _join(*halves)
         pairs = zip(sessions[1:], tests[1:], strict=True)

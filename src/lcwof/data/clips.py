@@ -32,11 +32,18 @@ def mini_kinetics(root: Path) -> Dataset:
     about="features of clips of UCF101, 51 base classes",
     get=_GET,
     needs=f"ucf101.npz, or ucf101-SPLIT.npz with the option split: {_HOLDS}",
-    find=lambda root: next(root.glob("ucf101*.npz"), None) or _file(root, "ucf101"),
+    find=lambda root, **options: _find_ucf(root, **options),
 )
 def ucf101(root: Path, *, split: str = "") -> Dataset:
     name = f"ucf101-{split}" if split else "ucf101"
     return read_clips(name, _file(root, name))
+
+
+def _find_ucf(root: Path, split: str = "") -> Path:
+    """The file of a split; without one, any that is there."""
+    if split:
+        return _file(root, f"ucf101-{split}")
+    return next(root.glob("ucf101*.npz"), None) or _file(root, "ucf101")
 
 
 def _file(root: Path, name: str) -> Path:

@@ -33,7 +33,7 @@ class DatasetEntry:
     get: str  # where people get it
     needs: str  # which files under --root
     load: Callable[..., Dataset]
-    find: Callable[[Path], object] | None  # raises LcwofError when the files are not there; reads none of them
+    find: Callable[..., object] | None  # (root, **options): raises LcwofError when the files are not there; reads none
 
     @property
     def reads_files(self) -> bool:
@@ -49,7 +49,7 @@ _REGISTRY: dict[str, DatasetEntry] = {}
 
 
 def register_dataset(
-    name: str, *, about: str, get: str, needs: str, find: Callable[[Path], object] | None = None
+    name: str, *, about: str, get: str, needs: str, find: Callable[..., object] | None = None
 ) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
     """Make a loader known by name.
 
@@ -80,7 +80,7 @@ def default_root(root: Path | None = None) -> Path | None:
     return None if root is None else Path(root).expanduser()
 
 
-def is_present(name: str, root: Path | None = None) -> bool:
+def is_present(name: str, root: Path | None = None, **options: object) -> bool:
     """Whether the files of a data set are where they are looked for; none is read."""
     entry, root = dataset_entry(name), default_root(root)
     if not entry.reads_files:
@@ -89,7 +89,7 @@ def is_present(name: str, root: Path | None = None) -> bool:
         return False
     try:
         if entry.find:
-            entry.find(root)
+            entry.find(root, **options)
     except LcwofError:
         return False
     return True

@@ -95,7 +95,9 @@ class Dataset:
         seen = set(self.split.base)
         for number, session in enumerate(self.sessions, start=2):
             if not session.classes:
-                raise LcwofError(f"session {number} of {self.name} has no classes: remove its list.")
+                raise LcwofError(
+                    f"session {number} of {self.name} has no classes: remove its lists, and number those after it anew."
+                )
             for name, shots, tests in zip(session.classes, session.shots, session.tests, strict=True):
                 if name in seen:
                     raise LcwofError(

@@ -73,13 +73,16 @@ class StreamSource:
         way: int | None = None,
         shot: int | None = None,
         sessions: int | None = None,
-        queries: int = 100,
+        queries: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
     ) -> StreamSource:
         """The data set's lists, unless way or shot is given or it has none: then `sessions` (as many as there are
-        classes for) of `way` novel classes with `shot` examples and at most `queries` test images each; by default
-        those of the lists, or 5."""
+        classes for) of `way` novel classes with `shot` examples and at most `queries` test images each. By default way
+        and shot are those of the lists, or 5, and there are as many test images as of a base class, so that J/J is not
+        mostly about the few classes that have more. A class with too few images has fewer shots, one image being left
+        to test on."""
+        queries = queries or max(1, len(data.split.test) // len(data.split.base))
         if data.sessions and way is None and shot is None:
             if sessions is not None and sessions > len(data.sessions):
                 raise LcwofError(f"--sessions {sessions}: the lists of {data.name} have {len(data.sessions)}.")
@@ -108,11 +111,10 @@ class StreamSource:
         names = novel if shuffle else novel[: count * way]
         groups = data.images.of_classes(names)
         for name, index in zip(names, groups, strict=True):
-            if len(index) <= shot:
-                raise LcwofError(
-                    f"class {name!r} has {len(index)} images: {shot} shots and a test image need {shot + 1}. "
-                    "Lower --shot or remove the class."
-                )
+            if len(index) < 2:
+                raise LcwofError(f"class {name!r} has one image: a shot and a test image need 2. Remove the class.")
+        if max(map(len, groups)) <= shot:
+            raise LcwofError(f"--shot {shot}: no class has {shot + 1} images, so many shots and one to test on.")
         found = tuple(FewShotClass(name, index, None) for name, index in zip(names, groups, strict=True))
         return cls(data, found, (way,) * count, shot, queries, shuffle, seed)
 
@@ -121,11 +123,11 @@ class StreamSource:
         return self.shot == 0
 
     def draw(self, numbers: Sequence[int]) -> list[Streams]:
-        """The numbered streams, those of the same shapes together: unequal classes, shuffled, have others."""
+        """The numbered streams, those with the same shots a class together: unequal classes, shuffled, have others."""
         alone = [self._draw_one(number) for number in numbers]
         together: dict[object, list[Streams]] = {}
         for stream in alone:
-            key = tuple((s.way, s.support.shape[1], s.queries.shape[1]) for s in stream.steps)
+            key = tuple((tuple(s.labels[0].tolist()), s.queries.shape[1]) for s in stream.steps)
             together.setdefault(key, []).append(stream)
         return [_stack(group) for group in together.values()]
 
@@ -156,7 +158,8 @@ class StreamSource:
         if which.shots is not None:
             return which.shots, which.images
         index = which.images[draws["images", which.name].permutation(len(which.images))[0]]
-        return index[: self.shot], index[self.shot : self.shot + self.queries]
+        shot = min(self.shot, len(index) - 1)
+        return index[:shot], index[shot : shot + self.queries]
 
 
 def _positions(groups: Sequence[Tensor]) -> Tensor:

@@ -62,7 +62,7 @@ class Stream:
     shot: int | None = None  # examples a class
     sessions: int | None = None  # after the base session; none: as many as there are classes for
     streams: int = 5
-    queries: int = 100  # at most, a few-shot class; lists say it themselves
+    queries: int | None = None  # at most, a few-shot class; none: as many as a base class has; lists say it themselves
     shuffle: bool = False  # a class order of its own for every stream
     carry: bool = False  # build on what has settled, instead of settling on the side for each evaluation
     seed: int = 0

@@ -107,7 +107,7 @@ def stream_run(
     prepared: tuple[Base, Any] | None = None
     while todo := _keep_whole(folder, how.streams, total):
         progress((how.streams - len(todo)) * total, how.streams * total)
-        prepared = prepared or prepare(method, model, data, compute, fitting)
+        prepared = prepared or prepare(method, model, data, compute, fitting, streams=True)
         standing = _standing(folder, method, prepared, todo, at_once)
         numbers, resume = standing or (todo[:at_once], None)
         streams = source.draw(numbers)[0]  # of several shapes, the first

@@ -159,7 +159,7 @@ class Study:
         added = {"answers"} | ({number} if self._lacks(run, entry) else set())  # runs before recorded no answers
         deciding = {key: value for key, value in asked[section].items() if key not in added}
         other = [key for key, value in deciding.items() if found[section].get(key) != value]
-        other += ["data"] if asked["data"]["name"] != found["data"]["name"] else []
+        other += ["data"] if any(asked["data"][k] != found["data"].get(k) for k in ("name", "options")) else []
         why = found.get("tuning") or {}
         chosen_for = why.get("asked", "") if entry.tuned else ""
         other += [] if entry.tuned == bool(why) and chosen_for in ("", self._asked(entry)) else ["tuning"]

@@ -43,13 +43,16 @@ def prepare(
     data: Dataset,
     compute: Compute | None = None,
     fitting: Fitting = lambda what, done, total: None,
+    *,
+    streams: bool = False,
 ) -> tuple[Base, Any]:
-    """What a method works with on a data set: inputs cut where the method starts to adapt, and its base fit."""
+    """What a method works with on a data set: inputs cut where the method starts to adapt, and its base fit. In streams
+    there are no unlabelled images: validation classes come in later sessions."""
     model.require_classes(data.split.base)
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
     inputs = _inputs(model, data, method.adapt, compute or Compute(model.head.device))
-    unlabelled = torch.cat(data.images.of_classes(data.split.val)) if data.split.val else None
+    unlabelled = torch.cat(data.images.of_classes(data.split.val)) if data.split.val and not streams else None
     base = Base(model, inputs, pool, fitting, cache_folder() / "fits", unlabelled)
     return base, method.fit_base(base)
 

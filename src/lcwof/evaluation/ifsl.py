@@ -115,17 +115,22 @@ def _means(right: Tensor, group: Tensor, groups: int) -> Tensor:
     return 100 * total / count
 
 
+def forgotten(sessions: list[dict[str, Any]]) -> list[float]:
+    """By class, except those of the last session: the best accuracy in an earlier session less that in the last, below
+    0 where a class has gained (Chaudhry et al. 2018).
+
+    >>> forgotten([{"classes": [80.0, 70.0]}, {"classes": [90.0, 50.0, 60.0]}, {"classes": [85.0, 75.0, 40.0, 50.0]}])
+    [5.0, -5.0, 20.0]
+    """
+    *earlier, last = (session["classes"] for session in sessions)
+    older = len(earlier[-1]) if earlier else 0
+    return [max(s[i] for s in earlier if i < len(s)) - last[i] for i in range(older)]
+
+
 def summary_measures(sessions: list[dict[str, Any]]) -> dict[str, float]:
     """What a whole stream comes to: `drop`, the J/J lost from the first session to the last; `average`, the mean J/J
-    over the sessions; `forgetting`, how far classes have fallen from their best, on average over those that could."""
-    joint = [float(s["J/J"]) for s in sessions]
-    last = sessions[-1]["classes"]
-    best = list(last)
-    for session in sessions[:-1]:
-        for i, value in enumerate(session["classes"]):
-            best[i] = max(best[i], value)
-    older = len(sessions[-2]["classes"]) if len(sessions) > 1 else 0
-    fallen = [best[i] - last[i] for i in range(older)]
+    over the sessions; `forgetting`, the mean of `forgotten` over the classes."""
+    joint, fallen = [float(s["J/J"]) for s in sessions], forgotten(sessions)
     return {
         "drop": joint[0] - joint[-1],
         "average": sum(joint) / len(joint),

@@ -185,7 +185,7 @@ def tune_streams(
         longest = kind(config).phases()[stop[0]]
         grid.setdefault(stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
     tried: list[Candidate] = []
-    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
+    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting, True):
         field, moments = _stopping(method, at_all=along_the_way)
         found: dict[int, list[Tests]] = {}  # by epoch: each group of streams, tested after every session
         todo = list(range(streams))
@@ -237,10 +237,12 @@ def _candidates(
     grid: Mapping[str, Sequence[Any]],
     progress: Callable[[int, int], None],
     fitting: Fitting,
+    streams: bool = False,
 ) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
     """A method for every combination of settings, with what it works with; counts each when it has been tried."""
     settings_tried = combinations(grid)
-    not_own = set(settings_tried[0]) - set(kind.grid)  # a method's own grid holds settings of learning alone
+    own = {*kind.grid, *([kind.stop[1]] if kind.stop else [])}  # settings of learning alone
+    not_own = set(settings_tried[0]) - own
     prepared: tuple[Base, Any] | None = None
     for done, settings in enumerate(settings_tried):
         candidate = config
@@ -248,7 +250,7 @@ def _candidates(
             candidate = replace_field(candidate, key, 0.0 if (key, value) == _BEST_BIAS else value)
         method = kind(candidate)
         if prepared is None or prepared[0].inputs.adapt != method.adapt:
-            prepared = prepare(method, model, data, compute, fitting)
+            prepared = prepare(method, model, data, compute, fitting, streams=streams)
         elif not_own:  # the base fit may depend on it; the maps kept so far serve all the same
             prepared = prepared[0], method.fit_base(prepared[0])
         yield method, prepared, settings

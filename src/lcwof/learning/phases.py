@@ -45,7 +45,7 @@ class Phase3(Descent):
     lr_tail: float = 1e-4
     loss_weight: float = 0.1
     replay: Literal["lim", "unlim"] = "lim"  # base examples drawn once, or anew before every epoch
-    replay_per_class: int | None = None  # None: as many as the shots, so that the set is balanced
+    replay_per_class: int | None = None  # None: as many as the shots, so that the set is balanced; in streams one
     per_batch: int | None = None  # base examples in every batch, beside all few-shot ones; None: shuffled together
 
 

@@ -14,13 +14,15 @@ from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import class_means
 from lcwof.methods.meta import FakeSource, cosine_logits, fresh_linear, meta_train, ruled_out
 
+_ENOUGH = 8.0  # steps by the root of the condition number: distances shrink by e^-8 or more
+
 
 @dataclass(frozen=True)
 class AttractorConfig:
     hidden: int = 50  # units of the MLP that makes attractors of base weights
     tau: float = 2.0  # sharpness of attention to start from; sharper, attractors learn base classes by heart
     gamma: float = 0.01  # pull to start from; the source's 0.1 is for its embeddings, which are not of length 1
-    solver_steps: int = 60  # accelerated gradient steps to the equilibrium
+    solver_steps: int = 60  # accelerated gradient steps to the equilibrium, while attractors are trained
     back_steps: int = 20  # of recurrent back-propagation
     damping: float = 0.1  # of recurrent back-propagation
     meta_steps: int = 600  # of `meta_episodes`, where the source has 8,000 of one
@@ -73,13 +75,15 @@ class FastProblem:
         return weights - self.rates()[0] * self.gradient(weights)
 
     @torch.no_grad()
-    def solve(self, steps: int) -> Tensor:
-        """The fast weights at their minimum, by Nesterov's method for strongly convex functions."""
+    def solve(self, steps: int | None = None) -> Tensor:
+        """The fast weights at their minimum, by Nesterov's method for strongly convex functions. By default each
+        learner takes as many steps as its condition number asks for: many classes need more."""
         rate, condition = self.rates()
         momentum = (condition.sqrt() - 1) / (condition.sqrt() + 1)
+        enough = (_ENOUGH * condition.sqrt()).ceil() if steps is None else torch.full_like(condition, steps)
         weights = ahead = self.attractors.detach()
-        for _ in range(steps):
-            last, weights = weights, ahead - rate * self.gradient(ahead)
+        for step in range(int(enough.max())):
+            last, weights = weights, torch.where(step < enough, ahead - rate * self.gradient(ahead), weights)
             ahead = weights + momentum * (weights - last)
         return weights
 
@@ -190,7 +194,7 @@ class Attractor(Method):
         known = before.weights.shape[1] - old
         support = torch.cat([before.support, base.inputs.plain(task.support)], dim=1)
         labels = torch.cat([before.labels, task.labels + known], dim=1)
-        novel = fitted.problem(fitted.inputs(support), labels, known + task.way).solve(self.config.solver_steps)
+        novel = fitted.problem(fitted.inputs(support), labels, known + task.way).solve()
         weights = torch.cat([before.weights[:, :old], novel[..., :-1] / fitted.length], dim=1)
         bias = torch.cat([before.bias[:, :old], novel[..., -1]], dim=1)
         yield AttractorState("solving", 1, weights, bias, support, labels)

@@ -88,7 +88,7 @@ def herded(base: Base, count: int, learner: Learners | None = None) -> tuple[Ten
 
 def balanced(index: Tensor, labels: Tensor, each: int, draws: Randomness) -> tuple[Tensor, Tensor]:
     """At most `each` random images of every class: index and labels (E, n) -> (E, m). Classes have as many images with
-    one learner as with another.
+    one learner as with another, as those that learn together have.
 
     >>> index, labels = torch.arange(6).view(1, 6), torch.tensor([[0, 0, 0, 0, 1, 1]])
     >>> balanced(index, labels, 2, Randomness.of_episodes(0, [0]))[1]

@@ -124,10 +124,15 @@ class LCwoF(Method):
         there = base.unlabelled
         if there is None or len(there) < wanted:
             raise LcwofError(
-                f"method.distillation.unlabelled = {wanted}: the data have {0 if there is None else len(there)} images "
-                "of validation classes."
+                f"method.distillation.unlabelled = {wanted}: there are {0 if there is None else len(there)} images of "
+                "validation classes, and none in streams, where these classes come later."
             )
         return there[torch.arange(wanted) * len(there) // wanted]
+
+    def calibration(self, memory: Task) -> Phase3:
+        """Phase 3's settings. In a stream one image a base class is kept and replayed (section 3.3) by default."""
+        how, stream = self.config.phase3, memory.lasting is not None
+        return replace(how, replay_per_class=1) if stream and how.replay_per_class is None else how
 
     def settle(self, base: Base, fitted: Tensor | None, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
         """Phase 3, on a copy."""
@@ -135,7 +140,7 @@ class LCwoF(Method):
             return
         learners = state.learners.copy()
         yield LCwoFState("phase 3", 0, learners)
-        how, lam, draws = self.config.phase3, self.constraint(memory.shots), memory.draws["phase 3"]
+        how, lam, draws = self.calibration(memory), self.constraint(memory.shots), memory.draws["phase 3"]
         labels = memory.labels + len(base.model.head)
         lasting = memory.lasting and memory.lasting["phase 3"]
         if self.config.alternate:
@@ -157,7 +162,7 @@ class LCwoF(Method):
             yield LCwoFState("phase 3", turn + 1, learners)
 
     def kept(self, base: Base, memory: Task) -> int:
-        how = self.config.phase3
+        how = self.calibration(memory)
         each = replayed(how, base.pool, memory.shots)
         old = int(base.pool.counts.sum()) if how.replay == "unlim" else each * len(base.pool.counts)
         return old + memory.support.shape[1]

@@ -1,12 +1,16 @@
-"""Our numbers beside the paper's: Markdown, HTML and JSON of a reproduced table."""
+"""Our numbers beside the paper's: Markdown, HTML, LaTeX, CSV and JSON of a reproduced table."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from html import escape
+from io import StringIO
 from typing import Any
 
+from lcwof.report.export import latex_text
 from lcwof.report.reproduction import Compared, ComparedPart, ComparedRow, PaperColumn, Reproduction
+from lcwof.report.table import difference_words, paired_json
 
 _MEANING = (
     "Each cell: our mean ± 95% interval, then the paper's number and the difference. "
@@ -18,10 +22,10 @@ def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Se
     """A section with a table for each part of the paper's."""
     lines = [f"## {what.about}", "", _MEANING, ""]
     for part in parts:
-        heads = ["", *(_head(column) for column in part.columns), "over"]
+        heads = ["", *(_head(column) for column in part.columns), *_apart_heads(part), "over"]
         lines += [f"**{_title(part)}**", "", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
         for row in part.rows:
-            cells = [_text(cell, "<br>") for cell in row.cells]
+            cells = [*(_text(cell, "<br>") for cell in row.cells), *_apart(part, row)]
             lines.append("| " + " | ".join([row.name, *cells, _over(row)]) + " |")
         lines.append("")
     lines += [f"- {note}" for note in notes]
@@ -32,10 +36,11 @@ def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
     """The same as the body of a page."""
     found = [f"<h2>{escape(what.about)}</h2>", f'<p class="soft">{escape(_MEANING)}</p>']
     for part in parts:
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", *map(_head, part.columns), "over"))
+        names = ("", *map(_head, part.columns), *_apart_heads(part), "over")
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
         rows = []
         for row in part.rows:
-            cells = "".join(f"<td>{_html(cell)}</td>" for cell in row.cells)
+            cells = "".join(f"<td>{cell}</td>" for cell in (*map(_html, row.cells), *_apart(part, row)))
             rows.append(f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{_over(row)}</td></tr>')
         caption = f"<caption><b>{escape(_title(part))}</b></caption>"
         table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -58,7 +63,57 @@ def beside_json(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
         for row in part.rows
         for column, cell in zip(part.columns, row.cells, strict=True)
     ]
-    return {"key": what.key, "about": what.about, "cells": cells, "notes": list(notes)}
+    apart = [
+        {"backbone": str(part.place), "row": row.name, "setting": setting, **paired_json(paired)}
+        for part in parts
+        for row in part.rows
+        for setting, paired in row.apart.items()
+    ]
+    return {"key": what.key, "about": what.about, "cells": cells, "to lcwof": apart, "notes": list(notes)}
+
+
+def beside_csv(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
+    """One line a cell."""
+    found = beside_json(what, parts, [])["cells"]
+    out = StringIO()
+    write = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    write.writeheader()
+    write.writerows(found)
+    return out.getvalue()
+
+
+def beside_latex(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
+    r"""A tabular with booktabs rules for each part, ready to \input: ours, and the paper's number in brackets."""
+    tables = []
+    for part in parts:
+        heads = ["", *(latex_text(_head(column)) for column in part.columns)]
+        lines = [
+            rf"% Needs \usepackage{{booktabs}}. {what.about} {_title(part)}.",
+            "% Mean and 95% interval over our episodes or streams, in percent; in brackets the paper's.",
+            rf"\begin{{tabular}}{{l{'r' * len(part.columns)}}}",
+            r"\toprule",
+            " & ".join(heads) + r" \\",
+            r"\midrule",
+        ]
+        for row in part.rows:
+            cells = [_text(cell, " (", ")", with_difference=False) for cell in row.cells]
+            shown = (cell.replace("–", "--").replace(" ± ", r" $\pm$ ") for cell in cells)
+            lines.append(" & ".join([latex_text(row.name), *shown]) + r" \\")
+        tables.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
+    return "\n".join(tables)
+
+
+def _apart_heads(part: ComparedPart) -> list[str]:
+    return [f"{setting} hm to LCwoF" for setting in _settings_apart(part)]
+
+
+def _apart(part: ComparedPart, row: ComparedRow) -> list[str]:
+    """hm less that of LCwoF, in words, for each setting in which any row has it."""
+    return [difference_words(row.apart[s]) if s in row.apart else "–" for s in _settings_apart(part)]
+
+
+def _settings_apart(part: ComparedPart) -> list[str]:
+    return list(dict.fromkeys(setting for row in part.rows for setting in row.apart))
 
 
 def _title(part: ComparedPart) -> str:
@@ -83,15 +138,16 @@ def _ours(cell: Compared) -> str:
     return f"{cell.mean:.2f}" if cell.interval is None else f"{cell.mean:.2f} ± {cell.interval:.2f}"
 
 
-def _theirs(cell: Compared) -> str:
+def _theirs(cell: Compared, with_difference: bool = True) -> str:
     if cell.printed is None:
         return "–"
-    return f"{cell.printed:.2f}" if cell.difference is None else f"{cell.printed:.2f} ({cell.difference:+.2f})"
+    apart = "" if cell.difference is None or not with_difference else f" ({cell.difference:+.2f})"
+    return f"{cell.printed:.2f}{apart}"
 
 
-def _text(cell: Compared, between: str) -> str:
-    ours, theirs = _ours(cell), _theirs(cell)
-    return "–" if ours == theirs == "–" else f"{ours}{between}{theirs}"
+def _text(cell: Compared, between: str, after: str = "", with_difference: bool = True) -> str:
+    ours, theirs = _ours(cell), _theirs(cell, with_difference)
+    return "–" if ours == theirs == "–" else f"{ours}{between}{theirs}{after}"
 
 
 def _html(cell: Compared) -> str:

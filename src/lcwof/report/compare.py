@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from lcwof.engine.run import Run
@@ -59,8 +60,21 @@ def short_name(method: str) -> str:
 
 def label(run: Run, among: Sequence[Run]) -> str:
     """The method's name, with the run folder's where another run of the same method stands beside it."""
-    twins = [r for r in among if Setting.of(r) == Setting.of(run) and method_name(r) == method_name(run)]
-    return method_name(run) if len(twins) < 2 else f"{method_name(run)} ({run.path.name})"
+    twins = [r.path for r in among if Setting.of(r) == Setting.of(run) and method_name(r) == method_name(run)]
+    return method_name(run) if len(twins) < 2 else f"{method_name(run)} ({folder_name(run.path, twins)})"
+
+
+def folder_name(path: Path, among: Sequence[Path]) -> str:
+    """A run's folder, with as many of those above it as tell it from the others.
+
+    >>> folder_name(Path("paper/conv4/pn-5w1s"), [Path("paper/conv4/pn-5w1s"), Path("paper/resnet12/pn-5w1s")])
+    'conv4/pn-5w1s'
+    """
+    others = [other for other in among if other != path]
+    depth = 1
+    while depth < len(path.parts) and any(other.parts[-depth:] == path.parts[-depth:] for other in others):
+        depth += 1
+    return "/".join(path.parts[-depth:])
 
 
 def by_setting(runs: Sequence[Run]) -> dict[Setting, list[Run]]:
@@ -103,17 +117,18 @@ def paired_difference(a: Run, b: Run, measure: str = "hm") -> Paired | None:
     return Paired(*mean_and_interval(differences), len(differences)) if differences else None
 
 
-def reference(group: Sequence[Run]) -> Run | None:
-    """The lcwof run the others are compared with: the one with the highest hm where there are several."""
-    return next((run for run in group if method_name(run) == "lcwof"), None)
+def reference(group: Sequence[Run]) -> Run:
+    """The run that the others of a group are compared with: lcwof's with the highest hm or, without one, the first."""
+    return next((run for run in group if method_name(run) == "lcwof"), group[0])
 
 
-def compares(group: Sequence[Run]) -> bool:
-    """Whether there is an lcwof run in the group, and another to compare with it."""
-    return len(group) > 1 and reference(group) is not None
+def against(groups: Iterable[Sequence[Run]]) -> str:
+    """What the runs of groups are compared with, in a word or two; nothing where no group has two runs."""
+    names = {method_name(reference(group)) for group in groups if len(group) > 1}
+    return "" if not names else "lcwof" if names == {"lcwof"} else "the best"
 
 
-def to_lcwof(run: Run, group: Sequence[Run]) -> Paired | None:
-    """hm minus lcwof's over the same episodes; None for that run itself and where there is none to compare with."""
-    lcwof = reference(group)
-    return None if lcwof is None or lcwof is run else paired_difference(run, lcwof)
+def to_reference(run: Run, group: Sequence[Run]) -> Paired | None:
+    """hm minus the reference's over the same episodes; None for the reference itself, and where episodes differ."""
+    best = reference(group)
+    return None if best is run else paired_difference(run, best)

@@ -10,7 +10,17 @@ from math import isnan, nan
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Paired, by_setting, compares, label, method_name, short_name, to_lcwof
+from lcwof.report.compare import (
+    Paired,
+    against,
+    by_setting,
+    folder_name,
+    label,
+    method_name,
+    reference,
+    short_name,
+    to_reference,
+)
 from lcwof.report.streams import name_of, order_of, what_of
 from lcwof.report.table import COLUMNS
 
@@ -25,11 +35,11 @@ _SPECIAL = {
 def latex_table(runs: Sequence[Run]) -> str:
     r"""A tabular with booktabs rules, ready to \input: a block a setting, the highest hm first and bold."""
     groups = by_setting(runs)
-    compared = any(compares(group) for group in groups.values())
-    heads = ["method", *COLUMNS, *(["hm to lcwof"] if compared else [])]
+    other = against(groups.values())
+    heads = ["method", *COLUMNS, *([f"hm to {other}"] if other else [])]
     lines = [
         r"% Needs \usepackage{booktabs}. Mean and 95% interval over episodes, in percent.",
-        *(["% hm to lcwof: over the same episodes; * marks a difference beyond its 95% interval."] if compared else []),
+        *([f"% hm to {other}: over the same episodes; * marks a difference beyond its interval."] if other else []),
         rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
         r"\toprule",
         " & ".join(heads) + r" \\",
@@ -37,7 +47,7 @@ def latex_table(runs: Sequence[Run]) -> str:
     for setting, group in groups.items():
         counts = sorted({len(run.rows) for run in group})
         over = f"{setting}, {'--'.join(map(str, counts))} episodes"
-        lines += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{{_latex(over)}}} \\"]
+        lines += [r"\midrule", rf"\multicolumn{{{len(heads)}}}{{l}}{{{latex_text(over)}}} \\"]
         best = group[0].summary()["hm"][0]
         for run in group:
             summary = run.summary()
@@ -45,8 +55,8 @@ def latex_table(runs: Sequence[Run]) -> str:
             if summary["hm"][0] == best:
                 cells["hm"] = rf"\mathbf{{{cells['hm']}}}"
             shown = [f"${cell}$" for cell in cells.values()]
-            shown += [_latex_difference(to_lcwof(run, group))] if compared else []
-            lines.append(" & ".join([_latex(label(run, runs)), *shown]) + r" \\")
+            shown += [_latex_difference(to_reference(run, group))] if other else []
+            lines.append(" & ".join([latex_text(label(run, runs)), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -83,7 +93,7 @@ def _latex_sessions(setting: str, group: Sequence[StreamRun], measure: str) -> s
         cells = [_pm(*summary[at][measure]) for at in sessions]
         means = [summary[at][measure][0] for at in sessions]
         shown = [rf"$\mathbf{{{c}}}$" if m == top else f"${c}$" for c, m, top in zip(cells, means, best, strict=True)]
-        lines.append(" & ".join([_latex(name_of(run)), *shown]) + r" \\")
+        lines.append(" & ".join([latex_text(name_of(run)), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -117,10 +127,10 @@ def _latex_difference(paired: Paired | None) -> str:
     return f"${_pm(paired.mean, paired.interval, '+')}{'^{*}' if paired.clear else ''}$"
 
 
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
     r"""Text that prints as it is.
 
-    >>> print(_latex("a_b & 5%"))
+    >>> print(latex_text("a_b & 5%"))
     a\_b \& 5\%
     """
     return " ".join("".join(_SPECIAL.get(letter, letter) for letter in text).split())
@@ -130,22 +140,24 @@ def csv_table(runs: Sequence[Run]) -> str:
     """One row a run, the highest hm of a setting first; a cell is empty where there is nothing to say."""
     out = StringIO()
     measures = [column for name in MEASURES for column in (name, f"{name} interval")]
-    paired = ["hm to lcwof", "hm to lcwof interval", "hm to lcwof clear"]
+    paired = ["compared with", "hm difference", "hm difference interval", "hm difference clear"]
     write = csv.writer(out, lineterminator="\n").writerow
     write(["data", "way", "shot", "method", "run", "episodes", *measures, *paired])
     for setting, group in by_setting(runs).items():
         for run in group:
             summary = run.summary()
             values = [_digits(value) for name in MEASURES for value in summary[name]]
-            write([*setting, method_name(run), run.path.name, len(run.rows), *values, *_paired_cells(run, group)])
+            name = folder_name(run.path, [other.path for other in runs])
+            write([*setting, method_name(run), name, len(run.rows), *values, *_paired_cells(run, group)])
     return out.getvalue()
 
 
 def _paired_cells(run: Run, group: Sequence[Run]) -> list[str]:
-    paired = to_lcwof(run, group)
+    paired = to_reference(run, group)
     if paired is None:
-        return ["", "", ""]
-    return [_digits(paired.mean), _digits(paired.interval), "yes" if paired.clear else "no"]
+        return ["", "", "", ""]
+    clear = "yes" if paired.clear else "no"
+    return [label(reference(group), group), _digits(paired.mean), _digits(paired.interval), clear]
 
 
 def _digits(value: float) -> str:

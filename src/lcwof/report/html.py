@@ -15,7 +15,7 @@ from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.answers_page import answers_sections
-from lcwof.report.compare import Setting, by_setting, compares, label, to_lcwof
+from lcwof.report.compare import Setting, against, by_setting, label, to_reference
 from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
 from lcwof.report.markup import NO_SCRIPT, figure, figures, heads, pairs, row, scripts, table
@@ -36,8 +36,8 @@ _MEANINGS = {
     "±": "95% interval of the mean over episodes, 1.96 s / √n with s the standard deviation between episodes",
     "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; where within its own 95% interval it may "
     "be chance",
-    "area": "AUSUC: area under N/J against B/J, both from 0 to 1, over the B/J that the last phase of learning passed; "
-    "to be compared where these ranges are alike",
+    "area": "AUSUC: area under N/J against B/J, both from 0 to 1, along the last phase of learning, from nothing but "
+    "novel answers (N/N) to nothing but base ones (B/B); few points in a wide gap make it smaller",
     "ECE": "expected calibration error: how far confidence and accuracy are apart, on average over the answers",
 }
 
@@ -92,7 +92,8 @@ def _summary(runs: Sequence[Run]) -> str:
 def _table(setting: Setting, group: Sequence[Run]) -> str:
     counts = {len(run.rows) for run in group}
     many = len(counts) > 1
-    names = ["method", *(["episodes"] if many else []), *COLUMNS, *(["to lcwof"] if compares(group) else [])]
+    other = against([group])
+    names = ["method", *(["episodes"] if many else []), *COLUMNS, *([f"to {other}"] if other else [])]
     best = group[0].summary()["hm"][0]
     rows = []
     for run in group:
@@ -102,8 +103,8 @@ def _table(setting: Setting, group: Sequence[Run]) -> str:
             bar = f'<span class="bar"><span style="width:{summary["hm"][0]:.1f}%"></span></span>'
             kind = ' class="hm"' if name == "hm" else ""
             cells.append(f"<td{kind}>{_number(*summary[name])}{bar if name == 'hm' else ''}</td>")
-        if compares(group):
-            cells.append(_to_lcwof(run, group))
+        if other:
+            cells.append(_to_reference(run, group))
         rows.append(row(label(run, group), cells, "first" if summary["hm"][0] == best and len(group) > 1 else ""))
     over = "" if many else f"{_count(counts.pop(), 'episode')}, "
     return table(f"<b>{escape(str(setting))}</b> {over}mean and 95% interval, %", heads(names), rows)
@@ -114,8 +115,8 @@ def _number(mean: float, interval: float) -> str:
     return f"<b>{mean:.2f}</b>{shown}"
 
 
-def _to_lcwof(run: Run, group: Sequence[Run]) -> str:
-    paired = to_lcwof(run, group)
+def _to_reference(run: Run, group: Sequence[Run]) -> str:
+    paired = to_reference(run, group)
     number, mark, rest = difference(run, group).partition(" ±")
     kind = "clear" if paired is not None and paired.clear else "close"
     interval, _, chance = rest.partition(", ")
@@ -163,8 +164,7 @@ def _balance(groups: dict[Setting, list[Run]]) -> str:
 
 
 def _path(name: str, path: Tradeoff) -> str:
-    low, high = path.span
-    return f"{name}, {path.phase}: area {path.area:.3f} over B/J {low:.1f} to {high:.1f}."
+    return f"{name}, {path.phase}: area {path.area:.3f}, B/J {min(path.base):.1f} to {max(path.base):.1f}."
 
 
 def _methods(runs: Sequence[Run | StreamRun]) -> str:

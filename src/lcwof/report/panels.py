@@ -13,6 +13,9 @@ from lcwof.report.plotly_figures import Spec, axis, layout, note
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_FEW = 12  # points, so that a table shows all of them
+_LEGEND = 0.5  # inches under printed panels
+
 
 @dataclass(frozen=True)
 class Line:
@@ -33,24 +36,29 @@ class Panel:
     title: str
     lines: tuple[Line, ...]
     along: str  # what the horizontal axis is
+    episodes: int  # that each point is a mean over
     log: bool = False
+    whole: bool = False  # only whole numbers lie along
     marks: tuple[tuple[float, str], ...] = ()  # where something begins, and its name
     shaded: tuple[float, float] | None = None
 
 
 def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
-    """For print. Lines are named once, in the first panel's legend."""
+    """For print. Lines are named once, under the panels."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(5.4 * columns, 3.7 * rows)
+    tall = 3.7 * rows + _LEGEND
+    figure = new_figure(5.4 * columns, tall)
     for at, panel in enumerate(panels):
         column, row = at % columns, at // columns
-        width, height = 1 / columns, 1 / rows
+        width, height = 1 / columns, 3.7 / tall
         box = (column * width + 0.09 * width, 1 - (row + 1) * height + 0.16 * height, 0.86 * width, 0.68 * height)
         ax = quiet_axes(figure, box)
         ax.set_ylim(0, 100)
         if panel.log:
             ax.set_xscale("log")
+        if panel.whole:
+            ax.set_xticks(range(round(min(panel.lines[0].x)), round(max(panel.lines[0].x)) + 1))
         if panel.shaded:
             ax.axvspan(*panel.shaded, color="#000000", alpha=0.07, linewidth=0, zorder=0)
         for line in panel.lines:
@@ -63,8 +71,9 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
             ax.annotate(name, (where, 1), (3, 2), ax.get_xaxis_transform(), "offset points", **style)
         ax.set_title(panel.title, loc="left", fontsize=SIZE + 1, pad=20 if panel.marks else 8, parse_math=False)
         ax.set_xlabel(panel.along, color=QUIET, fontsize=SIZE)
-        if at == 0:
-            ax.legend(frameon=False, fontsize=SIZE - 1, ncols=2, labelcolor=QUIET)
+    names = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
+    style = {"frameon": False, "fontsize": SIZE - 1, "labelcolor": QUIET}
+    figure.legend(names.values(), names, loc="lower center", ncols=min(len(names), 3 * columns), **style)
     return figure
 
 
@@ -88,7 +97,8 @@ def panel_spec(panel: Panel) -> Spec:
         shapes.append(_upright(*panel.shaded, {"fillcolor": "rgba(0,0,0,0.07)", "line": {"width": 0}}))
     ends = min(min(line.x) for line in panel.lines), max(max(line.x) for line in panel.lines)
     along = axis(panel.along, [log10(end) for end in ends] if panel.log else ends)
-    axes = {"xaxis": {**along, "type": "log" if panel.log else "linear"}, "yaxis": axis("accuracy, %", [0, 101])}
+    along |= {"type": "log" if panel.log else "linear", **({"dtick": 1} if panel.whole else {})}
+    axes = {"xaxis": along, "yaxis": axis("accuracy, %", [0, 101])}
     more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
     return {"data": data, "layout": layout(axes, **more)}
 
@@ -99,6 +109,20 @@ def panel_json(panel: Panel) -> dict[str, Any]:
     for line in found["lines"]:
         line["interval"] = [None if isnan(i) else i for i in line["interval"]]
     return found
+
+
+def panel_markdown(panel: Panel) -> str:
+    """The values as a table: all where they are few, else those at the beginning and the end of each phase."""
+    x = panel.lines[0].x
+    starts = {where for where, _ in panel.marks}
+    shown = [i for i in range(len(x)) if len(x) <= _FEW or x[i] in starts or i == len(x) - 1]
+    heads = [panel.along, *(line.name for line in panel.lines)]
+    lines = [f"**{panel.title}**, {panel.episodes} episodes, mean ± 95% interval", ""]
+    lines += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
+    for i in shown:
+        cells = [f"{line.y[i]:.2f}" + ("" if isnan(n := line.interval[i]) else f" ± {n:.2f}") for line in panel.lines]
+        lines.append("| " + " | ".join([f"{x[i]:g}", *cells]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _upright(low: float, high: float, look: Spec) -> Spec:

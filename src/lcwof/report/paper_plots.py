@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 
 from lcwof.engine.run import Run
 from lcwof.errors import LcwofError
-from lcwof.report.curves import learning_curves
+from lcwof.report.curves import Curves, learning_curves
 from lcwof.report.figures import BASE, HM, NOVEL
 from lcwof.report.panels import Line, Panel
 from lcwof.report.reproduction import OurRow, Reproduction, Runs
@@ -27,20 +28,64 @@ def plot_panels(what: Reproduction, runs: Runs) -> list[Panel]:
     if what.figure == "lambda-after-phase2":
         settings = dict.fromkeys(setting for setting, _, _ in found)
         return [_lambdas(s, [(row, run) for setting, row, run in found if setting == s]) for s in settings]
-    return [_along(row.name, run) for _, row, run in found]
+    if what.figure == "weight-decay":
+        return [_overlaid(setting, [(row, run) for _, row, run in found]) for setting in what.settings]
+    panels = [_along(row.name, run) for _, row, run in found]
+    if what.figure == "overview":
+        panels.insert(0, _after_each_phase(found[0][2]))
+    return panels
+
+
+def _curves(run: Run) -> Curves:
+    curves = learning_curves(run)
+    if curves is None:
+        raise LcwofError(f"{run.path} has no curves.")
+    return curves
+
+
+def _after_each_phase(run: Run) -> Panel:
+    """Where each phase ends; phase 1 ends where phase 2 begins, with novel weights that have learned nothing."""
+    curves = _curves(run)
+    ends = [0, *(max(i for i, name in enumerate(curves.phase_of) if name == phase.name) for phase in curves.phases)]
+    x = tuple(float(phase) for phase in range(1, len(ends) + 1))
+    lines = [
+        Line(
+            name,
+            colour,
+            x,
+            tuple(curves.mean[name][i] for i in ends),
+            tuple(curves.interval[name][i] for i in ends),
+            dashed,
+        )
+        for name, (colour, dashed) in _LOOKS.items()
+    ]
+    return Panel("after each phase", tuple(lines), "phase", curves.episodes, whole=True)
+
+
+def _overlaid(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
+    """Runs in one panel, the first solid, the others dashed: what a small difference is seen by."""
+    lines = []
+    for at, (row, run) in enumerate(runs):
+        curves = _curves(run)
+        for name in ("N/J", "B/J", "hm"):
+            values = tuple(curves.mean[name]), tuple(curves.interval[name])
+            lines.append(Line(f"{name}, {row.name}", _LOOKS[name][0], curves.epochs, *values, dashed=at > 0))
+    first = _curves(runs[0][1])
+    return Panel(setting, tuple(lines), "epochs", first.episodes, marks=_marks(first))
+
+
+def _marks(curves: Curves) -> tuple[tuple[float, str], ...]:
+    return tuple((float(phase.start), phase.name) for phase in curves.phases if phase.end > phase.start)
 
 
 def _along(title: str, run: Run) -> Panel:
     """A run's accuracies along its epochs."""
-    curves = learning_curves(run)
-    if curves is None:
-        raise LcwofError(f"{run.path} has no curves.")
+    curves = _curves(run)
     lines = [
         Line(name, colour, curves.epochs, tuple(curves.mean[name]), tuple(curves.interval[name]), dashed)
         for name, (colour, dashed) in _LOOKS.items()
     ]
-    marks = tuple((float(phase.start), phase.name) for phase in curves.phases if phase.end > phase.start)
-    return Panel(title, tuple(lines), "epochs", marks=marks)
+    return Panel(title, tuple(lines), "epochs", curves.episodes, marks=_marks(curves))
 
 
 def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
@@ -52,16 +97,20 @@ def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
         for name, (colour, dashed) in _LOOKS.items()
         if name != "hm"
     ]
-    return Panel(setting, tuple(lines), "lambda", log=True, shaded=usable({v: values[v]["N/J"][0] for v in x}))
+    shaded = usable({v: values[v]["N/J"][0] for v in x})
+    return Panel(setting, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded)
 
 
 def usable(novel: Mapping[float, float]) -> tuple[float, float]:
-    """From the largest lambda whose N/J lies at most a point under the best, down to the next lower one tried: larger
-    ones lose novel classes, smaller ones lose base classes for nothing.
+    """The lambdas just before N/J drops: from the largest whose N/J lies at most a point under the best, down to the
+    next lower one tried (of the smallest: up, half the way to the next). Larger ones lose novel classes, smaller ones
+    lose base classes for nothing.
 
-    >>> usable({10.0: 57.0, 100.0: 57.5, 1000.0: 57.1, 10000.0: 40.0})
-    (100.0, 1000.0)
+    >>> usable({10.0: 57.0, 100.0: 56.0, 1000.0: 57.1, 10000.0: 40.0}), usable({100.0: 57.0, 10000.0: 40.0})
+    ((100.0, 1000.0), (100.0, 1000.0))
     """
-    best = max(novel.values())
-    serving = [value for value, found in sorted(novel.items()) if found >= best - _DROP]
-    return serving[-2] if len(serving) > 1 else serving[-1], serving[-1]
+    tried, best = sorted(novel), max(novel.values())
+    last = max(i for i, value in enumerate(tried) if novel[value] >= best - _DROP)
+    if last == 0 and len(tried) > 1:
+        return tried[0], sqrt(tried[0] * tried[1])
+    return tried[max(last - 1, 0)], tried[last]

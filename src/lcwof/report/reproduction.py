@@ -19,6 +19,7 @@ from lcwof.engine.choose import Outcome
 from lcwof.engine.recipe import RECIPES, Data
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
+from lcwof.report.compare import Paired, paired_difference
 from lcwof.report.paper import PaperColumn, PaperPart, PaperTable, paper_figures, paper_table
 
 
@@ -51,7 +52,7 @@ class OurRow:
     tuned: bool = True
     backbone: str | None = None  # where the row is in one part of the table only
     split: str | None = None  # likewise
-    episodes: int | None = None  # None: the table's
+    episodes: int | None = None  # None: the table's; of more, which another table asks for, the table's count here
     outcome: Outcome = "balanced"
 
 
@@ -214,6 +215,7 @@ class Compared(NamedTuple):
 class ComparedRow(NamedTuple):
     name: str
     cells: list[Compared]
+    apart: dict[str, Paired]  # by setting: hm less that of the run `lcwof`, over the episodes that both have
 
 
 class ComparedPart(NamedTuple):
@@ -229,25 +231,32 @@ Runs = dict[tuple[Place, str, str], Run | StreamRun]  # by place, setting and th
 def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
     """The table, cell by cell: the rows that the paper prints in its order, then those that it does not."""
     assert what.paper is not None
+    runs = {key: _first(run, what.episodes) for key, run in runs.items()}
     found = []
     for part in what.paper.parts:
         place, ours = what.place_of(part), {row.name: row for row in what.rows_of(part)}
         nothing = [None] * len(part.columns)
-        rows = [
-            ComparedRow(
-                row.name,
-                _cells(part.columns, row.cells if what.same_data else nothing, place, ours.get(row.name), runs),
-            )
-            for row in part.rows
-        ]
-        printed = {row.name for row in part.rows}
-        rows += [
-            ComparedRow(name, _cells(part.columns, nothing, place, row, runs))
-            for name, row in ours.items()
-            if name not in printed
-        ]
+        printed = {row.name: row.cells if what.same_data else nothing for row in part.rows}
+        rows = []
+        for name in dict.fromkeys([row.name for row in part.rows] + list(ours)):
+            row = ours.get(name)
+            cells = _cells(part.columns, printed.get(name, nothing), place, row, runs)
+            apart = {s: p for s in part.settings if (p := _to_lcwof(place, s, row, runs)) is not None}
+            rows.append(ComparedRow(name, cells, apart))
         found.append(ComparedPart(place, part.backbone, part.columns, rows))
     return found
+
+
+def _first(run: Run | StreamRun, episodes: int) -> Run | StreamRun:
+    """The run with a table's episodes alone, so that all its rows are over the same ones."""
+    return replace(run, rows=run.rows[:episodes]) if isinstance(run, Run) else run
+
+
+def _to_lcwof(place: Place, setting: str, row: OurRow | None, runs: Runs) -> Paired | None:
+    ours, lcwof = runs.get((place, setting, row.run if row else "")), runs.get((place, setting, "lcwof"))
+    if ours is lcwof or not isinstance(ours, Run) or not isinstance(lcwof, Run):
+        return None
+    return paired_difference(ours, lcwof)
 
 
 def _cells(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lcwof.engine.run import Run
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Paired, Setting, by_setting, compares, label, method_name, reference, to_lcwof
+from lcwof.report.compare import Paired, Setting, against, by_setting, label, method_name, reference, to_reference
 
 COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
 
@@ -28,11 +28,10 @@ def cell(mean: float, interval: float) -> str:
 
 
 def difference(run: Run, group: Sequence[Run]) -> str:
-    """hm less lcwof's in words, as `difference_words` has them; a dash where there is nothing to compare with."""
-    lcwof = reference(group)
-    if run is lcwof or not compares(group):
+    """hm less the reference's in words, as `difference_words` has them; a dash for the reference itself."""
+    if run is reference(group):
         return "–"
-    paired = to_lcwof(run, group)
+    paired = to_reference(run, group)
     return "other episodes" if paired is None else difference_words(paired)
 
 
@@ -73,8 +72,8 @@ def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) 
 def markdown_table(runs: Sequence[Run]) -> str:
     """The same rows as a Markdown table, ready to paste into a document or an issue."""
     groups = by_setting(runs)
-    compared = any(compares(group) for group in groups.values())
-    columns = [*COLUMNS, *(["hm to lcwof"] if compared else [])]
+    other = against(groups.values())
+    columns = [*COLUMNS, *([f"hm to {other}"] if other else [])]
     lines = [
         "| data | setting | method | episodes | " + " | ".join(columns) + " |",
         "|---|---|---|---:|" + "---:|" * len(columns),
@@ -86,8 +85,8 @@ def markdown_table(runs: Sequence[Run]) -> str:
             cells = {name: cell(*summary[name]) for name in COLUMNS}
             if summary["hm"][0] == best:
                 cells["hm"] = f"**{cells['hm']}**"
-            if compared:
-                cells["hm to lcwof"] = difference(run, group)
+            if other:
+                cells["difference"] = difference(run, group)
             named = [_plain(setting.data), setting.short, _plain(label(run, runs)), str(len(run.rows))]
             lines.append("| " + " | ".join([*named, *cells.values()]) + " |")
     return "\n".join(lines) + "\n"
@@ -111,7 +110,8 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "method": method_name(run),
                     "episodes": len(run.rows),
                     "measures": {name: measures[name] for name in MEASURES},
-                    "to lcwof": _paired_json(to_lcwof(run, group)),
+                    "compared with": method_name(reference(group)) if len(group) > 1 else None,
+                    "difference": None if (paired := to_reference(run, group)) is None else paired_json(paired),
                     "settings": {k: v for k, v in run.about["recipe"]["method"].items() if k != "name"},
                     "tuning": tuning(run),
                     "seconds": run.about.get("seconds"),
@@ -120,10 +120,8 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return found
 
 
-def _paired_json(paired: Paired | None) -> dict[str, Any] | None:
-    """hm less lcwof's; None where there is nothing to compare with."""
-    if paired is None:
-        return None
+def paired_json(paired: Paired) -> dict[str, Any]:
+    """A difference of hm, for programs."""
     interval = None if isnan(paired.interval) else round(paired.interval, 4)
     return {"hm": round(paired.mean, 4), "interval": interval, "clear": paired.clear, "episodes": paired.episodes}
 

@@ -12,30 +12,25 @@ from lcwof.report.curves import learning_curves
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """The means over episodes along the last phase, epoch by epoch; in percent."""
+    """The means over episodes along the last phase, epoch by epoch, and what each side reaches by itself; percent."""
 
     phase: str  # "phase 3" of lcwof
     epochs: tuple[int, ...]  # of that phase
     base: tuple[float, ...]  # B/J
     novel: tuple[float, ...]  # N/J
+    ends: tuple[float, float]  # the highest B/B and N/N on the way
 
     @property
     def area(self) -> float:
-        """Under N/J against B/J, in 0 to 1."""
-        return area_under_tradeoff(self.base, self.novel)
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The B/J that the phase passed through: what the area is over."""
-        return min(self.base), max(self.base)
+        """Under N/J against B/J, in 0 to 1, with the ends: all answers novel (0, N/N), all answers base (B/B, 0)."""
+        return area_under_tradeoff([0.0, *self.base, self.ends[0]], [self.ends[1], *self.novel, 0.0])
 
 
 def area_under_tradeoff(base: Sequence[float], novel: Sequence[float]) -> float:
     """AUSUC, the area under N/J against B/J (both in percent) by the trapezoid rule, in 0 to 1.
 
     sum_i (b_{i+1} - b_i) / 100 * (n_i + n_{i+1}) / 200 over the points (b_i, n_i) sorted by b. Of points with the same
-    b the higher n comes first, as on a curve that falls. Only the range of b that there are points for counts: areas
-    are comparable where these ranges are alike.
+    b the higher n comes first, as on a curve that falls. Only the range of b that there are points for counts.
 
     From (20, 80) by (60, 70) to (70, 50): 0.4 * 0.75 + 0.1 * 0.6
 
@@ -57,4 +52,5 @@ def tradeoff(run: Run) -> Tradeoff | None:
     if len(points) < 2:
         return None
     base, novel = (tuple(curves.mean[name][i] for i in points) for name in ("B/J", "N/J"))
-    return Tradeoff(phase.name, tuple(curves.epochs[i] - phase.start for i in points), base, novel)
+    ends = max(curves.mean["B/B"][i] for i in points), max(curves.mean["N/N"][i] for i in points)
+    return Tradeoff(phase.name, tuple(curves.epochs[i] - phase.start for i in points), base, novel, ends)

@@ -38,8 +38,7 @@ def _ranking(group: Sequence[Run]) -> str:
     name, hm = label(first, group), cell(*first.summary()["hm"])
     if len(group) == 1:
         return f"{name} reached hm {hm} over {_episodes(len(first.rows))}; no other method was run."
-    lcwof = reference(group)
-    other = group[1] if lcwof is None or lcwof is first else lcwof
+    other = group[1] if reference(group) is first else reference(group)
     which = "the next" if other is group[1] else f"in place {group.index(other) + 1} of {len(group)}"
     lead = f"{name} came first with hm {hm}. {label(other, group)}, {which}, has hm {cell(*other.summary()['hm'])}"
     return f"{lead}: {_difference(paired_difference(first, other))}"
