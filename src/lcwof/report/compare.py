@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lcwof.engine.run import Run
+from lcwof.engine.stream import StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import mean_and_interval
 
@@ -32,11 +33,11 @@ class Setting(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """The mean over episodes of a's measure minus b's, and its 95% interval."""
+    """The mean over episodes, or streams, of a's measure minus b's, and its 95% interval."""
 
     mean: float
     interval: float  # not a number where a single episode is shared
-    episodes: int
+    episodes: int  # or streams
 
     @property
     def clear(self) -> bool:
@@ -44,7 +45,7 @@ class Paired(NamedTuple):
         return abs(self.mean) > self.interval
 
 
-def method_name(run: Run) -> str:
+def method_name(run: Run | StreamRun) -> str:
     return short_name(run.about["recipe"]["method"]["name"])
 
 
@@ -98,8 +99,13 @@ def paired_difference(a: Run, b: Run, measure: str = "hm") -> Paired | None:
     """
     if not same_episodes(a, b):
         return None
-    theirs = {row["episode"]: row[measure] for row in b.rows}
-    differences = [row[measure] - theirs[row["episode"]] for row in a.rows if row["episode"] in theirs]
+    mine, theirs = ({row["episode"]: row[measure] for row in run.rows} for run in (a, b))
+    return pair_up(mine, theirs)
+
+
+def pair_up(mine: Mapping[float, float], theirs: Mapping[float, float]) -> Paired | None:
+    """Mine minus theirs over the numbers, of episodes or streams, that both have; None where they share none."""
+    differences = [value - theirs[number] for number, value in mine.items() if number in theirs]
     return Paired(*mean_and_interval(differences), len(differences)) if differences else None
 
 
