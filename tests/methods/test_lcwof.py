@@ -76,7 +76,7 @@ def test_distillation_keeps_the_answers_about_base_classes(digits: Dataset, digi
 
 
 def test_more_unlabelled_images_than_there_are_is_refused(digits: Dataset, digits_model: BaseModel) -> None:
-    with pytest.raises(LcwofError, match=r"unlabelled = 99999: the data have \d+ images of validation classes"):
+    with pytest.raises(LcwofError, match=r"unlabelled = 99999: there are \d+ images of validation classes"):
         learned(variant(distillation__weight=1.0, distillation__unlabelled=99999), digits, digits_model)
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
-from pathlib import Path
 
 from runs_by_hand import make_run
+from streams_by_hand import make_stream
 
-from lcwof.engine import StreamRun
-from lcwof.evaluation import MEASURES
 from lcwof.report import csv_streams, csv_table, latex_streams, latex_table
 
 
@@ -52,26 +50,12 @@ def test_csv_has_a_row_a_run_with_mean_and_interval() -> None:
     assert (third["N/J"], third["N/J interval"]) == ("40.0000", "")
 
 
-def make_stream(method: str, last: list[float]) -> StreamRun:
-    """Two sessions; hm of the second, stream by stream."""
-    rows = []
-    for stream, hm in enumerate(last):
-        first = {name: 80.0 if name in ("B/B", "B/J", "J/J") else None for name in MEASURES}
-        second = dict.fromkeys(MEASURES, hm)
-        for session, values in ((1, first), (2, second)):
-            known = {"classes": [0.0] * (3 * session), "kept": 10 * session}
-            rows.append({"stream": stream, "session": session, **values, **known})
-    recipe = {"method": {"name": method}, "stream": {"carry": False, "shuffle": False}}
-    about = {"recipe": recipe, "data": "a_b", "ways": [3], "classes": {"base": 3}, "listed": False, "shot": 5}
-    return StreamRun(Path(method), about, rows)
-
-
 def test_streams_in_latex_have_a_column_a_session() -> None:
     lines = latex_streams([make_stream("pn", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])]).splitlines()
     assert lines[2:5] == [r"\begin{tabular}{lr}", r"\toprule", r"hm, session & 2 \\"]
-    assert lines[6:8] == [r"lcwof (lcwof) & $\mathbf{60.00 \pm 0.00}$ \\", r"pn (pn) & $52.00 \pm 3.92$ \\"]
+    assert lines[6:8] == [r"lcwof & $\mathbf{60.00 \pm 0.00}$ \\", r"pn & $52.00 \pm 3.92$ \\"]
     joint = lines.index(r"J/J, session & 1 & 2 \\")
-    assert lines[joint + 3] == r"pn (pn) & $\mathbf{80.00 \pm 0.00}$ & $52.00 \pm 3.92$ \\"
+    assert lines[joint + 3] == r"pn & $\mathbf{80.00 \pm 0.00}$ & $52.00 \pm 3.92$ \\"
     assert [line for line in lines if line.startswith("% a_b")], "the setting, in a comment"
 
 
@@ -84,3 +68,22 @@ def test_streams_in_csv_have_a_row_a_session() -> None:
         "52.0000",
         "3.9200",
     )
+    assert first["forgetting"] == "" and second["drop"] == "28.0000"
+
+
+def test_streams_in_latex_end_with_what_the_runs_come_to() -> None:
+    text = latex_streams([make_stream("my_method", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])])
+    lines = text[text.rindex(r"\begin{tabular}") :].splitlines()
+    assert lines[2] == r"method & hm & hm to lcwof & J/J & B/J & N/J & drop & average & forgetting & images kept \\"
+    last, ends = r"$60.00 \pm 0.00$", r"$20.00 \pm 0.00$ & $70.00 \pm 0.00$ & $10.00 \pm 0.00$ & 20 \\"
+    assert lines[4] == rf"lcwof & $\mathbf{{60.00 \pm 0.00}}$ & -- & {last} & {last} & {last} & {ends}"
+    assert lines[5].startswith(r"my\_method & $52.00 \pm 3.92$ & $-8.00 \pm 3.92^{*}$ & ")
+
+
+def test_streams_in_csv_say_in_the_last_session_how_they_differ() -> None:
+    runs = [make_stream("pn", [50.0, 54.0]), make_stream("lcwof", [51.0, 51.0])]
+    rows = list(csv.DictReader(StringIO(csv_streams(runs))))
+    names = ["compared with", *(f"hm difference{which}" for which in ("", " interval", " clear"))]
+    assert [row["method"] for row in rows] == ["pn", "pn", "lcwof", "lcwof"]
+    found = [[row[name] for name in names] for row in rows]
+    assert found == [[""] * 4, ["lcwof", "1.0000", "3.9200", "no"], [""] * 4, [""] * 4]

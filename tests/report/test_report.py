@@ -25,7 +25,6 @@ from lcwof.report import (
     what_happened,
     write_report,
 )
-from lcwof.report.figures import spread
 
 
 def body_rows(markdown: str) -> list[list[str]]:
@@ -175,11 +174,6 @@ def test_curves_measured_at_different_epochs_are_refused() -> None:
     run.curves[1]["epoch"] = [0, 6, 10, 0, 4]
     with pytest.raises(LcwofError, match="different epochs"):
         learning_curves(run)
-
-
-def test_labels_at_line_ends_keep_apart() -> None:
-    placed = spread([99.0, 98.0, 99.5, 10.0], 5.0, 0.0, 100.0)
-    assert placed == [95.0, 90.0, 100.0, 10.0]
 
 
 def test_runs_of_one_method_are_told_apart_by_their_folders() -> None:

@@ -15,6 +15,7 @@ from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import (
     as_json,
+    compared_markdown,
     csv_streams,
     csv_table,
     latex_streams,
@@ -83,6 +84,7 @@ def report(
 def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun], out: Path | None) -> None:
     if format_ is Format.markdown:
         parts = [markdown_table(episodes)] if episodes else []
+        parts += [compared] if (compared := compared_markdown(streams)) else []
         parts += [streams_markdown(run) for run in streams]
     elif format_ is Format.latex:
         parts = [latex_table(episodes)] if episodes else []

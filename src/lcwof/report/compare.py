@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lcwof.engine.run import Run
+from lcwof.engine.stream import StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import mean_and_interval
+
+AnyRun = TypeVar("AnyRun", Run, StreamRun)
 
 
 class Setting(NamedTuple):
@@ -33,11 +36,11 @@ class Setting(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """The mean over episodes of a's measure minus b's, and its 95% interval."""
+    """The mean over episodes, or streams, of a's measure minus b's, and its 95% interval."""
 
     mean: float
     interval: float  # not a number where a single episode is shared
-    episodes: int
+    episodes: int  # or streams
 
     @property
     def clear(self) -> bool:
@@ -45,7 +48,7 @@ class Paired(NamedTuple):
         return abs(self.mean) > self.interval
 
 
-def method_name(run: Run) -> str:
+def method_name(run: Run | StreamRun) -> str:
     return short_name(run.about["recipe"]["method"]["name"])
 
 
@@ -112,12 +115,17 @@ def paired_difference(a: Run, b: Run, measure: str = "hm") -> Paired | None:
     """
     if not same_episodes(a, b):
         return None
-    theirs = {row["episode"]: row[measure] for row in b.rows}
-    differences = [row[measure] - theirs[row["episode"]] for row in a.rows if row["episode"] in theirs]
+    mine, theirs = ({row["episode"]: row[measure] for row in run.rows} for run in (a, b))
+    return pair_up(mine, theirs)
+
+
+def pair_up(mine: Mapping[float, float], theirs: Mapping[float, float]) -> Paired | None:
+    """Mine minus theirs over the numbers, of episodes or streams, that both have; None where they share none."""
+    differences = [value - theirs[number] for number, value in mine.items() if number in theirs]
     return Paired(*mean_and_interval(differences), len(differences)) if differences else None
 
 
-def reference(group: Sequence[Run]) -> Run:
+def reference(group: Sequence[AnyRun]) -> AnyRun:
     """The run that the others of a group are compared with: lcwof's with the highest hm or, without one, the first."""
     return next((run for run in group if method_name(run) == "lcwof"), group[0])
 

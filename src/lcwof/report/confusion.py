@@ -28,7 +28,7 @@ class Confusion(NamedTuple):
 class ClassAccuracy(NamedTuple):
     name: str
     accuracy: float  # in the joint space, percent
-    queries: int
+    queries: int | None = None  # streams do not count them
 
 
 class Mistake(NamedTuple):

@@ -10,20 +10,20 @@ from math import isnan, nan
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import (
-    Paired,
-    against,
-    by_setting,
-    folder_name,
-    label,
-    method_name,
-    reference,
-    short_name,
-    to_reference,
+from lcwof.report.compare import Paired, against, by_setting, folder_name, label, method_name, reference, to_reference
+from lcwof.report.stream_compare import (
+    BY_SESSION,
+    alike,
+    images_kept,
+    outcome,
+    outcome_heads,
+    sessions_of,
+    stream_label,
+    stream_to_reference,
 )
-from lcwof.report.streams import name_of, order_of, what_of
 from lcwof.report.table import COLUMNS
 
+_TOTALS = ("drop", "average", "forgetting")
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -61,54 +61,78 @@ def latex_table(runs: Sequence[Run]) -> str:
 
 
 def latex_streams(runs: Sequence[StreamRun]) -> str:
-    r"""A tabular of hm and one of J/J by session, a row a run, the best of each session bold."""
+    r"""For each setting a tabular of hm and one of J/J by session, a row a run, the best of each session bold; then one
+    of what the runs come to."""
     tables = []
-    for measure in ("hm", "J/J"):
-        for setting, group in _alike(runs).items():
-            tables.append(_latex_sessions(setting, group, measure))
+    for setting, group in alike(runs).items():
+        tables += [_latex_sessions(setting, group, measure) for measure in BY_SESSION]
+        tables.append(_latex_outcomes(setting, group))
     return "\n".join(tables)
 
 
-def _alike(runs: Sequence[StreamRun]) -> dict[str, list[StreamRun]]:
-    """Runs by their setting, in words; within one the highest hm in the last session first."""
-    groups: dict[str, list[StreamRun]] = {}
-    for run in sorted(runs, key=lambda run: -run.summary()[-1]["hm"][0]):
-        groups.setdefault(what_of(run) + order_of(run), []).append(run)
-    return groups
+def _latex_outcomes(setting: str, group: Sequence[StreamRun]) -> str:
+    heads = ["method", *map(latex_text, outcome_heads(group))]
+    lines = [
+        r"% Needs \usepackage{booktabs}. After the last session, mean and 95% interval over streams, in percent.",
+        *_latex_about(setting, group),
+        f"% {heads[2]}: over the same streams; * marks a difference beyond its 95% interval.",
+        rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+        r"\toprule",
+        " & ".join(heads) + r" \\",
+        r"\midrule",
+    ]
+    best = max(outcome(run)["hm"][0] for run in group)
+    for run in group:
+        hm, *others = (_pm(*value) for value in outcome(run).values())
+        shown = rf"$\mathbf{{{hm}}}$" if outcome(run)["hm"][0] == best else f"${hm}$"
+        cells = [shown, _latex_difference(stream_to_reference(run, group)), *(f"${other}$" for other in others)]
+        lines.append(" & ".join([latex_text(stream_label(run, group)), *cells, str(images_kept(run))]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _latex_about(setting: str, group: Sequence[StreamRun]) -> list[str]:
+    return [f"% {setting}; streams: {', '.join(str(len(run.streams)) for run in group)}."]
 
 
 def _latex_sessions(setting: str, group: Sequence[StreamRun], measure: str) -> str:
     summaries = [run.summary() for run in group]
-    sessions = [at for at, found in enumerate(summaries[0]) if measure in found]
-    best = [max(summary[at][measure][0] for summary in summaries) for at in sessions]
+    sessions = sessions_of(group, measure)
+    best = [max(summary[at - 1][measure][0] for summary in summaries) for at in sessions]
     lines = [
         rf"% Needs \usepackage{{booktabs}}. {measure} by session, mean and 95% interval over streams, in percent.",
-        f"% {setting}; streams: {', '.join(str(len(run.streams)) for run in group)}.",
+        *_latex_about(setting, group),
         rf"\begin{{tabular}}{{l{'r' * len(sessions)}}}",
         r"\toprule",
-        " & ".join([rf"{measure}, session", *(str(at + 1) for at in sessions)]) + r" \\",
+        " & ".join([rf"{measure}, session", *map(str, sessions)]) + r" \\",
         r"\midrule",
     ]
     for run, summary in zip(group, summaries, strict=True):
-        cells = [_pm(*summary[at][measure]) for at in sessions]
-        means = [summary[at][measure][0] for at in sessions]
+        cells = [_pm(*summary[at - 1][measure]) for at in sessions]
+        means = [summary[at - 1][measure][0] for at in sessions]
         shown = [rf"$\mathbf{{{c}}}$" if m == top else f"${c}$" for c, m, top in zip(cells, means, best, strict=True)]
-        lines.append(" & ".join([latex_text(name_of(run)), *shown]) + r" \\")
+        lines.append(" & ".join([latex_text(stream_label(run, group)), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def csv_streams(runs: Sequence[StreamRun]) -> str:
-    """One row a session of a run; a cell is empty where there is nothing to say."""
+    """One row a session of a run, what the whole run comes to in that of its last; a cell is empty where there is
+    nothing to say."""
     out = StringIO()
-    measures = [column for name in MEASURES for column in (name, f"{name} interval")]
+    measures, totals = ([c for name in names for c in (name, f"{name} interval")] for names in (MEASURES, _TOTALS))
+    paired = ["compared with", "hm difference", "hm difference interval", "hm difference clear"]
     write = csv.writer(out, lineterminator="\n").writerow
-    write(["data", "method", "run", "streams", "session", "classes", "images kept", *measures])
-    for run in runs:
-        who = [run.about["data"], short_name(run.about["recipe"]["method"]["name"]), run.path.name, len(run.streams)]
-        for session, summary in enumerate(run.summary(), start=1):
-            row = next(row for row in run.rows if row["session"] == session)
-            values = [_digits(x) for name in MEASURES for x in summary.get(name, (nan, nan))]
-            write([*who, session, len(row["classes"]), row["kept"], *values])
+    write(["data", "method", "run", "streams", "session", "classes", "images kept", *measures, *totals, *paired])
+    for group in alike(runs).values():
+        paths = [run.path for run in runs]
+        other = folder_name(reference(group).path, paths)
+        for run in group:
+            who = [run.about["data"], method_name(run), folder_name(run.path, paths), len(run.streams)]
+            compared = _paired_cells(other, stream_to_reference(run, group))
+            for session, (summary, row) in enumerate(zip(run.summary(), run.streams[0], strict=True), start=1):
+                values = [_digits(x) for name in MEASURES for x in summary.get(name, (nan, nan))]
+                whole = [_digits(x) for name in _TOTALS for x in run.totals()[name]] + compared
+                ending = whole if session == run.sessions else [""] * len(whole)
+                write([*who, session, len(row["classes"]), row["kept"], *values, *ending])
     return out.getvalue()
 
 
@@ -148,16 +172,16 @@ def csv_table(runs: Sequence[Run]) -> str:
             summary = run.summary()
             values = [_digits(value) for name in MEASURES for value in summary[name]]
             name = folder_name(run.path, [other.path for other in runs])
-            write([*setting, method_name(run), name, len(run.rows), *values, *_paired_cells(run, group)])
+            who = label(reference(group), group) if len(group) > 1 else ""
+            paired = _paired_cells(who, to_reference(run, group))
+            write([*setting, method_name(run), name, len(run.rows), *values, *paired])
     return out.getvalue()
 
 
-def _paired_cells(run: Run, group: Sequence[Run]) -> list[str]:
-    paired = to_reference(run, group)
+def _paired_cells(who: str, paired: Paired | None) -> list[str]:
     if paired is None:
         return ["", "", "", ""]
-    clear = "yes" if paired.clear else "no"
-    return [label(reference(group), group), _digits(paired.mean), _digits(paired.interval), clear]
+    return [who, _digits(paired.mean), _digits(paired.interval), "yes" if paired.clear else "no"]
 
 
 def _digits(value: float) -> str:

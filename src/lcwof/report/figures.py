@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,29 +38,6 @@ def quiet_axes(figure: Figure, box: tuple[float, float, float, float]) -> Any:
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     ax.set_axisbelow(True)
     return ax
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, in the same order, at least `gap` apart and within the limits where they fit.
-
-    >>> spread([50.0, 51.0, 90.0], 4.0, 0.0, 100.0)
-    [48.5, 52.5, 90.0]
-    """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    clusters: list[tuple[float, list[int]]] = []  # centre, members from lowest to highest
-    for i in order:
-        centre, members = wanted[i], [i]
-        while clusters and clusters[-1][0] + gap * len(clusters[-1][1]) / 2 > centre - gap * len(members) / 2:
-            below = clusters.pop()[1]
-            members = below + members
-            centre = sum(wanted[j] for j in members) / len(members)
-        half = gap * (len(members) - 1) / 2
-        clusters.append((max(low + half, min(high - half, centre)), members))
-    placed = [0.0] * len(wanted)
-    for centre, members in clusters:
-        for place, i in enumerate(members):
-            placed[i] = centre + gap * (place - (len(members) - 1) / 2)
-    return placed
 
 
 def as_svg(figure: Figure, name: str, title: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,21 @@ from lcwof.report.answers_page import answers_sections
 from lcwof.report.compare import Setting, against, by_setting, label, to_reference
 from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
-from lcwof.report.markup import NO_SCRIPT, figure, figures, heads, pairs, row, scripts, table
+from lcwof.report.markup import (
+    NO_SCRIPT,
+    difference_cell,
+    figure,
+    figures,
+    heads,
+    number,
+    pairs,
+    row,
+    scripts,
+    table,
+)
 from lcwof.report.page import html_page
 from lcwof.report.plotly_figures import balance_figure, curves_figure, tradeoff_figure
-from lcwof.report.streams import stream_cards
+from lcwof.report.stream_page import STREAM_MEANINGS, stream_sections
 from lcwof.report.table import COLUMNS, difference, tuning
 from lcwof.report.tradeoff import Tradeoff, tradeoff
 from lcwof.report.words import what_happened
@@ -49,7 +59,7 @@ def write_report(runs: Sequence[Run | StreamRun], path: Path, title: str) -> Pat
     streams = [run for run in runs if isinstance(run, StreamRun)]
     groups = by_setting([run for run in runs if isinstance(run, Run)])
     ordered = [run for group in groups.values() for run in group]
-    parts = [f"<h1>{escape(title)}</h1>", NO_SCRIPT if ordered else ""]
+    parts = [f"<h1>{escape(title)}</h1>", NO_SCRIPT]
     if ordered:
         parts += [
             f'<p class="soft">{escape(_scope(groups))}</p>',
@@ -61,11 +71,12 @@ def write_report(runs: Sequence[Run | StreamRun], path: Path, title: str) -> Pat
             answers_sections(groups),
         ]
     if streams:
-        parts += ["<h2>Session after session</h2>", *(stream_cards(run) for run in streams)]
-    parts += ["<h2>What the measures mean</h2>", f'<div class="card">{pairs(_MEANINGS)}</div>', _methods(runs)]
+        parts.append(stream_sections(streams))
+    meanings = _MEANINGS | (STREAM_MEANINGS if streams else {})
+    parts += ["<h2>What the measures mean</h2>", f'<div class="card">{pairs(meanings)}</div>', _methods(runs)]
     if ordered:
         parts += ["<h2>The runs in detail</h2>", *(_details(run, groups[Setting.of(run)]) for run in ordered)]
-    page = html_page(title, "".join(parts), scripts() if ordered else "")
+    page = html_page(title, "".join(parts), scripts())
     write_aside(path, page.encode())
     return path
 
@@ -102,26 +113,13 @@ def _table(setting: Setting, group: Sequence[Run]) -> str:
         for name in COLUMNS:
             bar = f'<span class="bar"><span style="width:{summary["hm"][0]:.1f}%"></span></span>'
             kind = ' class="hm"' if name == "hm" else ""
-            cells.append(f"<td{kind}>{_number(*summary[name])}{bar if name == 'hm' else ''}</td>")
+            cells.append(f"<td{kind}>{number(*summary[name])}{bar if name == 'hm' else ''}</td>")
         if other:
-            cells.append(_to_reference(run, group))
+            paired = to_reference(run, group)
+            cells.append(difference_cell(difference(run, group), paired is not None and paired.clear))
         rows.append(row(label(run, group), cells, "first" if summary["hm"][0] == best and len(group) > 1 else ""))
     over = "" if many else f"{_count(counts.pop(), 'episode')}, "
     return table(f"<b>{escape(str(setting))}</b> {over}mean and 95% interval, %", heads(names), rows)
-
-
-def _number(mean: float, interval: float) -> str:
-    shown = "" if isnan(interval) else f"<i>± {interval:.2f}</i>"
-    return f"<b>{mean:.2f}</b>{shown}"
-
-
-def _to_reference(run: Run, group: Sequence[Run]) -> str:
-    paired = to_reference(run, group)
-    number, mark, rest = difference(run, group).partition(" ±")
-    kind = "clear" if paired is not None and paired.clear else "close"
-    interval, _, chance = rest.partition(", ")
-    shown = f"<i>±{interval}</i>{f'<small>{chance}</small>' if chance else ''}" if mark else ""
-    return f'<td class="{kind}">{escape(number)}{shown}</td>'
 
 
 def _curves(runs: Sequence[Run]) -> str:

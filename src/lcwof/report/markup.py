@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
+from math import isnan
 from typing import Any
 
 from lcwof.report.plotly_figures import Spec
@@ -79,6 +80,20 @@ def row(name: str, cells: Sequence[str], kind: str = "") -> str:
 
 def heads(names: Sequence[str]) -> str:
     return "<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in names) + "</tr>"
+
+
+def number(mean: float, interval: float) -> str:
+    """What a cell shows of a mean; no interval where a single episode or stream gives none."""
+    shown = "" if isnan(interval) else f"<i>± {interval:.2f}</i>"
+    return f"<b>{mean:.2f}</b>{shown}"
+
+
+def difference_cell(words: str, clear: bool) -> str:
+    """A difference in the words of `difference_words`; quiet where it is not clear."""
+    mean, mark, rest = words.partition(" ±")
+    interval, _, chance = rest.partition(", ")
+    shown = f"<i>±{interval}</i>{f'<small>{chance}</small>' if chance else ''}" if mark else ""
+    return f'<td class="{"clear" if clear else "close"}">{escape(mean)}{shown}</td>'
 
 
 def pairs(entries: dict[str, Any]) -> str:

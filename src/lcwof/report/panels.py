@@ -8,7 +8,7 @@ from math import isnan, log10
 from typing import TYPE_CHECKING, Any
 
 from lcwof.report.figures import FAINT, QUIET, SIZE, new_figure, quiet_axes
-from lcwof.report.plotly_figures import Spec, axis, layout, note
+from lcwof.report.plotly_figures import Spec, axis, error, layout, note, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,11 +36,11 @@ class Panel:
     title: str
     lines: tuple[Line, ...]
     along: str  # what the horizontal axis is
-    episodes: int  # that each point is a mean over
+    episodes: int = 0  # that each point is a mean over, where that is to be said
     log: bool = False
-    whole: bool = False  # only whole numbers lie along
     marks: tuple[tuple[float, str], ...] = ()  # where something begins, and its name
     shaded: tuple[float, float] | None = None
+    counted: bool = False  # along 1, 2, 3: the page marks the points and draws their intervals as bars
 
 
 def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
@@ -57,7 +57,7 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
         ax.set_ylim(0, 100)
         if panel.log:
             ax.set_xscale("log")
-        if panel.whole:
+        if panel.counted:
             ax.set_xticks(range(round(min(panel.lines[0].x)), round(max(panel.lines[0].x)) + 1))
         if panel.shaded:
             ax.axvspan(*panel.shaded, color="#000000", alpha=0.07, linewidth=0, zorder=0)
@@ -79,26 +79,30 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
 
 def panel_spec(panel: Panel) -> Spec:
     """For the page: the same, with values under the pointer."""
-    data = [
+    data: list[Spec] = [
         {
             "x": line.x,
             "y": line.y,
             "customdata": [f" ± {i:.1f}" if not isnan(i) else "" for i in line.interval],
-            "name": line.name,
+            "name": plain(line.name),
             "mode": "lines",
             "line": {"color": line.colour, "width": 2, "dash": "dash" if line.dashed else "solid"},
             "hovertemplate": "%{y:.1f}%{customdata}",
         }
         for line in panel.lines
     ]
+    if panel.counted:
+        for trace, line in zip(data, panel.lines, strict=True):
+            trace |= {"mode": "lines+markers", "error_y": error(line.interval, line.colour)}
     names = [note(name, x, 1, yref="paper", yanchor="bottom", xanchor="left") for x, name in panel.marks]
     shapes = [_upright(x, x, {"line": {"color": FAINT, "width": 1}}) for x, _ in panel.marks]
     if panel.shaded:
         shapes.append(_upright(*panel.shaded, {"fillcolor": "rgba(0,0,0,0.07)", "line": {"width": 0}}))
     ends = min(min(line.x) for line in panel.lines), max(max(line.x) for line in panel.lines)
     along = axis(panel.along, [log10(end) for end in ends] if panel.log else ends)
-    along |= {"type": "log" if panel.log else "linear", **({"dtick": 1} if panel.whole else {})}
-    axes = {"xaxis": along, "yaxis": axis("accuracy, %", [0, 101])}
+    if panel.counted:
+        along |= {"dtick": 1, "range": [ends[0] - 0.2, ends[1] + 0.2]}
+    axes = {"xaxis": {**along, "type": "log" if panel.log else "linear"}, "yaxis": axis("accuracy, %", [0, 101])}
     more: Spec = {"hovermode": "x unified", "shapes": shapes, "annotations": names, "legend_y": 1.08, "top": 62}
     return {"data": data, "layout": layout(axes, **more)}
 

@@ -59,7 +59,7 @@ def _after_each_phase(run: Run) -> Panel:
         )
         for name, (colour, dashed) in _LOOKS.items()
     ]
-    return Panel("after each phase", tuple(lines), "phase", curves.episodes, whole=True)
+    return Panel("after each phase", tuple(lines), "phase", curves.episodes, counted=True)
 
 
 def _overlaid(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:

@@ -56,7 +56,7 @@ def curves_figure(curves: Curves) -> Spec:
         data.append({"x": curves.epochs, "y": curves.mean[name], "mode": "lines", **shown})
     shapes, names = [], []
     for number, phase in enumerate(curves.phases):
-        names.append(note(_text(phase.name), (phase.start + phase.end) / 2, 1, yref="paper", yanchor="bottom"))
+        names.append(note(plain(phase.name), (phase.start + phase.end) / 2, 1, yref="paper", yanchor="bottom"))
         if number:
             area = {"type": "rect", "x0": phase.start, "x1": phase.end, "y0": 0, "y1": 1, "yref": "paper"}
             shapes.append({**area, "fillcolor": "rgba(0,0,0,0.035)", "line": {"width": 0}, "layer": "below"})
@@ -72,27 +72,27 @@ def balance_figure(group: Sequence[Run]) -> Spec:
     margin = max(4.0, (24 - (max(ends) - min(ends))) / 2)
     low, high = max(0.0, min(ends) - margin), min(100.0, max(ends) + margin)
     data, notes = _equal_hm(low, high)
-    for run, (x, y), look in zip(group, points, _looks(group), strict=True):
-        bars = {f"error_{axis}": _error(interval, look["color"]) for axis, (_, interval) in (("x", x), ("y", y))}
+    for run, (x, y), look in zip(group, points, _looks_of(group), strict=True):
+        bars = {f"error_{axis}": error([interval], look["color"]) for axis, (_, interval) in (("x", x), ("y", y))}
         told = f"B/J {x[0]:.2f}<br>N/J {y[0]:.2f}<br>hm {run.summary()['hm'][0]:.2f}"
         point = {"x": [x[0]], "y": [y[0]], "mode": "markers", "marker": {**look, "size": 10}}
-        data.append({**point, **bars, "name": _text(_short(label(run, group))), "hovertemplate": told})
-    return {"data": data, "layout": _roomy(layout(_joint_axes(low, high), annotations=notes), len(group))}
+        data.append({**point, **bars, "name": plain(short(label(run, group))), "hovertemplate": told})
+    return {"data": data, "layout": roomy(layout(_joint_axes(low, high), annotations=notes), len(group))}
 
 
 def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> Spec:
     """N/J against B/J along the last phase of each run that has curves; the large mark is its end."""
     data, notes = _equal_hm(0.0, 100.0)
-    for run, path, look in zip(group, found, _looks(group), strict=True):
+    for run, path, look in zip(group, found, _looks_of(group), strict=True):
         if path is not None:
-            told = [f"{_text(path.phase)}, epoch {epoch}" for epoch in path.epochs]
+            told = [f"{plain(path.phase)}, epoch {epoch}" for epoch in path.epochs]
             sizes = [5] * (len(path.epochs) - 1) + [11]
             line = {"mode": "lines+markers", "line": {"color": look["color"], "width": 1.5}}
             shown = {"text": told, "hovertemplate": "%{text}<br>B/J %{x:.1f}<br>N/J %{y:.1f}"}
             points = {"x": path.base, "y": path.novel, "marker": {**look, "size": sizes}}
-            data.append({**points, **line, **shown, "name": _text(_short(label(run, group)))})
+            data.append({**points, **line, **shown, "name": plain(short(label(run, group)))})
     followed = sum(path is not None for path in found)
-    return {"data": data, "layout": _roomy(layout(_joint_axes(0, 100), annotations=notes), followed)}
+    return {"data": data, "layout": roomy(layout(_joint_axes(0, 100), annotations=notes), followed)}
 
 
 def reliability_figure(found: Calibration) -> Spec:
@@ -116,16 +116,25 @@ def _reliability_line(part: Reliability, name: str, colour: str) -> Spec:
 
 
 def classes_figure(base: Sequence[ClassAccuracy], novel: Sequence[ClassAccuracy]) -> Spec:
-    """Accuracy in the joint space by class, sorted; few classes lie with their names, many stand without."""
-    lying = len(base) + len(novel) <= _NAMED
-    data = []
-    for name, part, colour, start in (("novel", novel, NOVEL, 0), ("base", base, BASE, len(novel))):
+    """Accuracy in the joint space by class, sorted."""
+    return class_bars([("novel classes", NOVEL, novel), ("base classes", BASE, base)])
+
+
+def class_bars(parts: Sequence[tuple[str, str, Sequence[ClassAccuracy]]]) -> Spec:
+    """Accuracy in the joint space by class, for groups of classes by name and colour; few classes lie with their names,
+    many stand without."""
+    classes = [c for _, _, part in parts for c in part]
+    lying = len(classes) <= _NAMED
+    data: list[Spec] = []
+    start = 0
+    for name, colour, part in parts:
         at, values = list(range(start, start + len(part))), [round(c.accuracy, 2) for c in part]
-        told = [f"{_text(c.name)}: {c.accuracy:.1f}% of {c.queries}" for c in part]
+        told = [f"{plain(c.name)}: {c.accuracy:.1f}%{f' of {c.queries}' if c.queries else ''}" for c in part]
         bars = {"x": values, "y": at, "orientation": "h"} if lying else {"x": at, "y": values}
-        shown = {"name": f"{name} classes", "marker": {"color": colour}, "hovertext": told, "hoverinfo": "text"}
+        shown = {"name": name, "marker": {"color": colour}, "hovertext": told, "hoverinfo": "text"}
         data.append({"type": "bar", **bars, **shown})
-    names = [_text(_short(c.name)) for c in [*novel, *base]]
+        start += len(part)
+    names = [plain(short(c.name)) for c in classes]
     by_class: Spec = {"range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False, "fixedrange": True}
     if lying:
         by_class |= {"tickvals": list(range(len(names))), "ticktext": names, "automargin": True}
@@ -157,10 +166,14 @@ def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
     return data, notes
 
 
-def _looks(group: Sequence[Run]) -> list[Spec]:
-    """A colour and a mark a run: lcwof black, the others by name, the same in every figure of a setting."""
-    order = sorted(range(len(group)), key=lambda i: (method_name(group[i]) != "lcwof", label(group[i], group)))
-    found: list[Spec] = [{} for _ in group]
+def _looks_of(group: Sequence[Run]) -> list[Spec]:
+    return looks([method_name(run) for run in group], [label(run, group) for run in group])
+
+
+def looks(methods: Sequence[str], labels: Sequence[str]) -> list[Spec]:
+    """A colour and a mark a run: lcwof black, the others by label, the same in every figure of a setting."""
+    order = sorted(range(len(labels)), key=lambda i: (methods[i] != "lcwof", labels[i]))
+    found: list[Spec] = [{} for _ in labels]
     for place, i in enumerate(order):
         colour = HM if place == 0 else _OTHERS[(place - 1) % len(_OTHERS)]
         found[i] = {"color": colour, "symbol": _MARKS[place % len(_MARKS)]}
@@ -199,7 +212,7 @@ def layout(axes: Spec, height: int = 390, legend_y: float = 1.02, top: int = 50,
     }
 
 
-def _roomy(layout: Spec, runs: int) -> Spec:
+def roomy(layout: Spec, runs: int) -> Spec:
     """The layout with a legend of two columns, and higher by its rows, where the runs do not fit one."""
     if runs <= 4:
         return layout
@@ -211,16 +224,17 @@ def note(text: str, x: float, y: float, **more: Any) -> Spec:
     return {"text": text, "x": x, "y": y, "showarrow": False, "font": {"size": 12, "color": QUIET}, **more}
 
 
-def _error(interval: float, colour: str) -> Spec:
-    return {"type": "data", "array": [_known(interval)], "color": colour, "thickness": 1.2, "width": 0}
+def error(intervals: Sequence[float], colour: str) -> Spec:
+    """The bars of points; none where a single episode or stream gives no interval."""
+    return {"type": "data", "array": [_known(i) for i in intervals], "color": colour, "thickness": 1.2, "width": 0}
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     """Text that plotly shows as it is: it reads a few HTML tags and entities in labels."""
     return escape(text, quote=False)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     return name if len(name) <= _LONG else name[: _LONG - 1] + "…"
 
 

@@ -61,6 +61,7 @@ td.close { color: var(--soft); }
 tr.first .bar span { background: var(--first); opacity: 1; }
 .figures {
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 440px), 1fr)); gap: 16px;
+  margin: 0 0 16px;
 }
 figure {
   margin: 0; background: #ffffff; color: #1c1c1e; border: 1px solid var(--line); border-radius: 10px;

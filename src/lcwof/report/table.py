@@ -87,7 +87,7 @@ def markdown_table(runs: Sequence[Run]) -> str:
                 cells["hm"] = f"**{cells['hm']}**"
             if other:
                 cells["difference"] = difference(run, group)
-            named = [_plain(setting.data), setting.short, _plain(label(run, runs)), str(len(run.rows))]
+            named = [plain_cell(setting.data), setting.short, plain_cell(label(run, runs)), str(len(run.rows))]
             lines.append("| " + " | ".join([*named, *cells.values()]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -131,7 +131,7 @@ def tuning(run: Run) -> dict[str, Any] | None:
     return run.about["recipe"].get("tuning") or None
 
 
-def _plain(text: str) -> str:
+def plain_cell(text: str) -> str:
     """Text that cannot break out of its Markdown cell."""
     for mark in "\\|`*_<>[]":
         text = text.replace(mark, "\\" + mark)

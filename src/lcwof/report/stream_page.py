@@ -1,0 +1,117 @@
+"""The part of a page about incremental runs: those of one setting compared, then each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from lcwof.engine.stream import StreamRun
+from lcwof.report.confusion import ClassAccuracy
+from lcwof.report.markup import difference_cell, figure, figures, heads, number, row, table
+from lcwof.report.stream_compare import (
+    BY_SESSION,
+    alike,
+    images_kept,
+    outcome,
+    outcome_heads,
+    reference_words,
+    sessions_of,
+    stream_label,
+    stream_to_reference,
+)
+from lcwof.report.stream_figures import (
+    classes_by_session_figure,
+    matrix_figure,
+    measures_figure,
+    runs_figures,
+    session_classes,
+)
+from lcwof.report.streams import HEADINGS, count_of, name_of, session_cells, setting_of
+from lcwof.report.table import cell
+
+STREAM_MEANINGS = {
+    "J/J": "all samples, base and novel, classified among all classes so far",
+    "drop": "J/J of the first session less that of the last",
+    "average": "mean J/J over the sessions",
+    "forgetting": "how far classes have fallen from their best in an earlier session, on average",
+    "images kept": "images in the exemplar memory after the last session",
+}
+
+
+def stream_sections(runs: Sequence[StreamRun]) -> str:
+    """Tables and curves of all runs of a setting together, where there are several; then every run."""
+    groups = alike(runs)
+    compared = {setting: group for setting, group in groups.items() if len(group) > 1}
+    parts = ["<h2>Session after session</h2>"]
+    if compared:
+        note = (
+            "After the last session, then session by session. Beside hm stands what it is above or below that of the "
+            "named run, stream by stream over the same streams; where within its own 95% interval it may be chance. A "
+            "dash: there is nothing to compare, or the streams are others."
+        )
+        parts.append(f'<p class="soft">{note}</p>')
+    for setting, group in compared.items():
+        parts += [_outcomes(setting, group), *(_by_session(setting, group, measure) for measure in BY_SESSION)]
+        drawn = runs_figures(group).items()
+        parts.append(figures([figure(f"{measure} by session", setting, spec) for measure, spec in drawn]))
+    if compared:
+        parts.append("<h2>Run by run</h2>")
+    return "".join(parts) + "".join(_run(run) for group in groups.values() for run in group)
+
+
+def _outcomes(setting: str, group: Sequence[StreamRun]) -> str:
+    best = max(outcome(run)["hm"][0] for run in group)
+    counts = {len(run.streams) for run in group}
+    many = len(counts) > 1
+    rows = []
+    for run in group:
+        found, paired = outcome(run), stream_to_reference(run, group)
+        hm, *others = (number(*value) for value in found.values())
+        to = difference_cell(reference_words(run, group), paired is not None and paired.clear)
+        cells = [f"<td>{len(run.streams)}</td>"] if many else []
+        cells += [f'<td class="hm">{hm}</td>', to, *(f"<td>{other}</td>" for other in others)]
+        cells.append(f"<td>{images_kept(run)}</td>")
+        rows.append(row(stream_label(run, group), cells, "first" if found["hm"][0] == best else ""))
+    names = heads(["method", *(["streams"] if many else []), *outcome_heads(group)])
+    over = "streams" if many else count_of(counts.pop())
+    return table(f"<b>After the last session</b> {escape(setting)}; mean and 95% interval over {over}, %", names, rows)
+
+
+def _by_session(setting: str, group: Sequence[StreamRun], measure: str) -> str:
+    sessions = sessions_of(group, measure)
+    rows = [
+        row(stream_label(run, group), [f"<td>{number(*run.summary()[at - 1][measure])}</td>" for at in sessions])
+        for run in group
+    ]
+    caption = f"<b>{measure} by session</b> {escape(setting)}; mean and 95% interval over streams, %"
+    return table(caption, heads(["method", *map(str, sessions)]), rows)
+
+
+def _run(run: StreamRun) -> str:
+    rows = [row(first, [f"<td>{escape(value)}</td>" for value in rest]) for first, *rest in session_cells(run)]
+    caption = f"<b>{escape(name_of(run))}</b> {escape(setting_of(run))}; mean and 95% interval, %"
+    totals = "".join(
+        f"<li>{escape(name)} {escape(cell(*value))}: {escape(STREAM_MEANINGS[name])}</li>"
+        for name, value in run.totals().items()
+    )
+    why = run.about["recipe"]["tuning"].get("why")
+    how = "Settings chosen on base classes alone" if why else "Settings of the recipe, not tuned"
+    chosen = f"<p>{how}{': ' + escape(why) if why else ''}.</p>"
+    classes = session_classes(run)
+    drawn = [
+        figure("Accuracy among all classes so far", name_of(run), measures_figure(run)),
+        figure("By the session that classes came in", name_of(run), matrix_figure(run)),
+        figure("Class by class, after the last session", name_of(run), classes_by_session_figure(classes)),
+        _best_and_worst(run, classes),
+    ]
+    return f'{table(caption, heads(HEADINGS), rows)}<div class="card"><ul>{totals}</ul>{chosen}</div>{figures(drawn)}'
+
+
+def _best_and_worst(run: StreamRun, classes: Sequence[Sequence[ClassAccuracy]]) -> str:
+    rows = []
+    for at, part in enumerate(classes, start=1):
+        mean = sum(c.accuracy for c in part) / len(part)
+        ends = [f"<td>{escape(c.name)}<i>{c.accuracy:.1f}</i></td>" for c in (part[0], part[-1])]
+        rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", *ends]))
+    caption = f"<b>{escape(name_of(run))}</b> right in the end by the session that classes came in, %"
+    return table(caption, heads(["session", "mean", "best class", "worst class"]), rows)

@@ -1,0 +1,123 @@
+"""Incremental runs compared: the numbers of the tables, the pairing of streams, what the figures show."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from runs_by_hand import make_run
+from streams_by_hand import make_stream
+
+from lcwof.report import compared_markdown, write_report
+from lcwof.report.stream_compare import alike, reference_words, same_streams, stream_label, stream_to_reference
+from lcwof.report.stream_figures import matrix_figure, runs_figures, session_classes
+
+
+def test_runs_are_grouped_by_setting_and_named_by_what_tells_them_apart() -> None:
+    runs = [make_stream("pn", [40.0]), make_stream("lcwof", [50.0]), make_stream("pn", [60.0], "again", carry=True)]
+    (group,) = alike(runs).values()
+    assert [stream_label(run, group) for run in group] == ["pn, calibrated model carried on", "lcwof", "pn"]
+    group = [make_stream("pn", [40.0]), make_stream("pn", [41.0], "again")]
+    assert [stream_label(run, group) for run in group] == ["pn (pn)", "pn (again)"]
+    other = make_stream("pn", [70.0], shuffle=True)
+    assert [len(group) for group in alike([*runs, other]).values()] == [3, 1]
+
+
+def test_differences_are_over_the_same_streams_and_say_what_may_be_chance() -> None:
+    pn, lcwof, iw = (make_stream(*run) for run in (("pn", [52.0, 62.0]), ("lcwof", [50.0, 60.0]), ("iw", [49.0, 62.0])))
+    group = [pn, iw, lcwof]
+    assert [reference_words(run, group) for run in group] == ["+2.00 ± 0.00", "+0.50 ± 2.94, may be chance", "–"]
+    assert [reference_words(run, [pn, iw]) for run in (pn, iw)] == ["–", "−1.50 ± 2.94, may be chance"], "to the first"
+    more = make_stream("iw", [50.0, 60.0, 99.0])
+    paired = stream_to_reference(more, [more, lcwof])
+    assert paired is not None and (paired.mean, paired.episodes) == (0.0, 2), "the third has no partner"
+
+
+@pytest.mark.parametrize("how", [{"seed": 1}, {"queries": 50}, {"shuffle": True}])
+def test_other_streams_are_not_paired(how: dict[str, int]) -> None:
+    group = [make_stream("lcwof", [50.0, 60.0]), make_stream("pn", [52.0, 62.0], **how)]
+    assert not same_streams(*group) and reference_words(group[1], group) == "–"
+
+
+def test_other_sessions_are_not_paired_and_what_learns_does_not_matter() -> None:
+    lcwof, pn = make_stream("lcwof", [50.0]), make_stream("pn", [52.0], carry=True)
+    assert same_streams(lcwof, pn)
+    pn.about["ways"] = [2, 1]
+    assert not same_streams(lcwof, pn)
+
+
+def test_markdown_has_a_row_a_run() -> None:
+    text = compared_markdown([make_stream("p|n", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])])
+    lines = text.splitlines()
+    assert lines[2].startswith(
+        "| method | streams | hm | hm to lcwof | J/J | B/J | N/J | drop | average | forgetting |"
+    )
+    same = "60.00 ± 0.00"
+    whole = "20.00 ± 0.00 | 70.00 ± 0.00 | 10.00 ± 0.00 | 20"
+    assert lines[4] == f"| lcwof | 2 | **{same}** | – | {same} | {same} | {same} | {whole} |"
+    assert lines[5].startswith("| p\\|n | 2 | 52.00 ± 3.92 | −8.00 ± 3.92 | ")
+    assert lines[7:10] == ["| hm, session | 2 |", "|---|---:|", f"| lcwof | {same} |"]
+    assert lines[12:15] == ["| J/J, session | 1 | 2 |", "|---|---:|---:|", f"| lcwof | 80.00 ± 0.00 | {same} |"]
+    assert compared_markdown([make_stream("pn", [50.0])]) == "", "nothing to compare"
+
+
+def test_each_measure_has_a_figure_with_a_line_a_run() -> None:
+    found = runs_figures(
+        [make_stream("iw", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0]), make_stream("pn", [7.0])]
+    )
+    assert list(found) == ["hm", "B/J", "N/J", "J/J"]
+    for spec in found.values():
+        go.Figure(spec)
+        assert [trace["name"] for trace in spec["data"]] == ["iw", "lcwof", "pn"]
+    iw, lcwof, pn = found["J/J"]["data"]
+    assert (iw["x"], iw["y"]) == ((1, 2), (80.0, 52.0)) and iw["error_y"]["array"] == [0.0, 3.92]
+    assert lcwof["line"]["color"] == "#1c1c1e" and pn["error_y"]["array"] == [0.0, 0.0]
+    assert found["hm"]["data"][0]["x"] == (2,), "no hm before there are novel classes"
+
+
+def test_more_runs_than_colours_are_told_apart_by_dashes() -> None:
+    runs = [make_stream(f"m{i:02d}", [50.0]) for i in range(10)]
+    lines = [tuple(trace["line"].values()) for trace in runs_figures(runs)["hm"]["data"]]
+    assert len(set(lines)) == 10
+
+
+def test_the_matrix_is_empty_where_classes_have_not_come() -> None:
+    spec = matrix_figure(make_stream("pn", [40.0, 60.0]))
+    go.Figure(spec)
+    assert spec["data"][0]["z"] == [[80.0, None], [70.0, pytest.approx(23.33)]]
+
+
+def test_classes_are_means_over_streams_by_the_session_they_came_in() -> None:
+    run = make_stream("pn", [40.0, 60.0])
+    base, novel = session_classes(run)
+    assert [(c.name, c.accuracy) for c in base] == [
+        ("base class 1", 80.0),
+        ("base class 2", 70.0),
+        ("base class 3", 60),
+    ]
+    assert [(c.name, c.accuracy) for c in novel] == [("y", 50.0), ("x", 20.0), ("z", 0.0)]
+    run.rows[3]["new"] = ["y", "x", "z"]  # another order in the second stream
+    assert [(c.name, c.accuracy) for c in session_classes(run)[1]] == [("x", 40.0), ("y", 30.0), ("z", 0.0)]
+
+
+def test_the_page_compares_runs_then_shows_each(tmp_path: Path) -> None:
+    runs = [make_stream("iw", [49.0, 62.0]), make_stream("<b>", [52.0, 52.0]), make_stream("lcwof", [50.0, 60.0])]
+    page = write_report([*runs, make_run("pn", [40.0, 50.0])], tmp_path / "r.html", "both").read_text()
+    first = page[page.index("After the last session</b>") :]
+    assert '<tr class="first"><th scope="row">iw</th><td class="hm"><b>55.50</b><i>± 12.74</i></td>' in first
+    assert '<td class="close">+0.50<i>± 2.94</i><small>may be chance</small></td>' in first
+    assert '<th scope="col">hm to lcwof</th>' in first and "interval over 2 streams, %" in first
+    assert "<b>hm by session</b>" in first and "<b>J/J by session</b>" in first and "<h2>Run by run</h2>" in first
+    assert '<th scope="row">2</th><td>25.2</td><td>y<i>55.5</i></td><td>z<i>0.0</i></td>' in first
+    assert "images in the exemplar memory" in first and '<th scope="row">&lt;b&gt;</th>' in first
+    specs = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    assert len([go.Figure(json.loads(spec)) for spec in specs]) == 1 + 4 + 3 * 3  # of pn; compared; run by run
+
+
+def test_a_single_run_is_not_compared(tmp_path: Path) -> None:
+    page = write_report([make_stream("pn", [50.0])], tmp_path / "r.html", "one").read_text()
+    assert "After the last session" not in page and "Run by run" not in page
+    assert page.count('class="plot"') == 3 and "Plotly.newPlot" in page
