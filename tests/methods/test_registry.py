@@ -89,6 +89,28 @@ def test_logits_do_not_depend_on_the_number_of_learners(name: str, digits: Datas
     torch.testing.assert_close(together[4], alone[0], atol=2e-4, rtol=2e-4)
 
 
+KEEPING = [name for name in method_names() if get_method(name).keeps_base]
+
+
+def test_who_promises_to_keep_base_logits() -> None:
+    assert KEEPING == ["aan", "dfsl", "gfsv", "iw", "pn"]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_promised_base_logits_stay(name: str, digits: Dataset, digits_model: BaseModel) -> None:
+    method = method_for_test(name)
+    base, fitted = prepare(method, digits_model, digits)
+    shots, draws = EpisodeSource.of(digits, "novel", 2, 5).draw([0, 1]).support, Randomness.of_episodes(0, [0, 1])
+    task = Task.of_shots(shots, draws, "cpu")
+    start = method.start(base, fitted, 2)
+    maps = base.inputs.plain(digits.split.test[:50].expand(2, -1))
+    before = method.logits(start, maps)
+    *_, state = method.learn(base, fitted, task)
+    after = method.logits(state, maps)
+    assert before.shape[-1] == 6 and after.shape[-1] == 8
+    torch.testing.assert_close(after[..., :6], before, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", method_names())
 def test_the_base_model_is_left_as_it_was(name: str, digits: Dataset, digits_model: BaseModel) -> None:
     before = {k: v.clone() for k, v in digits_model.tensors().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from streams_by_hand import make_stream
 from lcwof.report import compared_markdown, write_report
 from lcwof.report.stream_compare import alike, reference_words, same_streams, stream_label, stream_to_reference
 from lcwof.report.stream_figures import matrix_figure, runs_figures, session_classes
+from lcwof.report.streams import class_outcomes, streams_json
 
 
 def test_runs_are_grouped_by_setting_and_named_by_what_tells_them_apart() -> None:
@@ -99,6 +101,10 @@ def test_classes_are_means_over_streams_by_the_session_they_came_in() -> None:
         ("base class 3", 60),
     ]
     assert [(c.name, c.accuracy) for c in novel] == [("y", 50.0), ("x", 20.0), ("z", 0.0)]
+    outcomes = class_outcomes(run)
+    assert [(c.session, c.forgotten) for c in outcomes] == [(1, 10.0)] * 3 + [(2, None)] * 3
+    named = dataclasses.replace(run, about={**run.about, "base": ["a", "b", "c"]})
+    assert [c["name"] for c in streams_json([named])[0]["classes"]] == ["a", "b", "c", "x", "y", "z"]
     run.rows[3]["new"] = ["y", "x", "z"]  # another order in the second stream
     assert [(c.name, c.accuracy) for c in session_classes(run)[1]] == [("x", 40.0), ("y", 30.0), ("z", 0.0)]
 
@@ -111,7 +117,7 @@ def test_the_page_compares_runs_then_shows_each(tmp_path: Path) -> None:
     assert '<td class="close">+0.50<i>± 2.94</i><small>may be chance</small></td>' in first
     assert '<th scope="col">hm to lcwof</th>' in first and "interval over 2 streams, %" in first
     assert "<b>hm by session</b>" in first and "<b>J/J by session</b>" in first and "<h2>Run by run</h2>" in first
-    assert '<th scope="row">2</th><td>25.2</td><td>y<i>55.5</i></td><td>z<i>0.0</i></td>' in first
+    assert '<th scope="row">2</th><td>25.2</td><td>–</td><td>y<i>55.5</i></td><td>z<i>0.0</i></td>' in first
     assert "images in the exemplar memory" in first and '<th scope="row">&lt;b&gt;</th>' in first
     specs = re.findall(r'<script type="application/json">(.*?)</script>', page)
     assert len([go.Figure(json.loads(spec)) for spec in specs]) == 1 + 4 + 3 * 3  # of pn; compared; run by run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +33,10 @@ from lcwof.config import shown
 from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
 from lcwof.methods import get_method, method_names
-from lcwof.report import as_json, paired_difference, results_table, sessions_table, streams_json, write_report
-from lcwof.report.table import tuning
+from lcwof.report import as_json, results_table, sessions_table, streams_json, write_report
+from lcwof.report.compare import Paired, by_setting, method_name, reference, to_reference
+from lcwof.report.stream_compare import alike, stream_to_reference
+from lcwof.report.table import difference_words, tuning
 
 Methods = Annotated[str, typer.Option(help="Names with commas between them, or all.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")]
@@ -82,7 +83,8 @@ def compare(
         print(json.dumps(as_json(runs)))
         return
     console.print(results_table(runs))
-    _differences(runs)
+    ranked = next(iter(by_setting(runs).values()))
+    _differences([(run, to_reference(run, ranked)) for run in ranked], method_name(reference(ranked)))
     say(f"Report: {page}")
 
 
@@ -138,6 +140,8 @@ def compare_stream(
         return
     for measure in ("hm", "J/J"):
         console.print(sessions_table(runs, measure))
+    ranked = next(iter(alike(runs).values()))
+    _differences([(run, stream_to_reference(run, ranked)) for run in ranked], method_name(reference(ranked)))
     say(f"Report: {page}")
 
 
@@ -167,17 +171,14 @@ def _run(study: Study, entries: list[Entry]) -> list[Run | StreamRun]:
         raise typer.Exit(130) from None
 
 
-def _differences(runs: list[Run]) -> None:
-    """hm against lcwof's on the same episodes, how long each took, and what was chosen for it."""
-    lcwof = next((run for run in runs if run.about["recipe"]["method"]["name"] == "lcwof"), None)
+def _differences(found: list[tuple[Run | StreamRun, Paired | None]], other: str) -> None:
+    """hm (of streams after the last session) against another run's on the same episodes or streams, how long each took,
+    and what was chosen for it."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("method", "hm less lcwof's", "s to tune", "s to test", "chosen on validation"):
+    for heading in ("method", f"hm less {other}'s", "s to tune", "s to test", "chosen without test data"):
         table.add_column(heading, justify="right" if heading[1:2] == " " or heading.startswith("hm") else "left")
-    for run in sorted(runs, key=lambda run: -run.summary()["hm"][0]):
-        paired = None if lcwof is None or run is lcwof else paired_difference(run, lcwof)
-        gap = "–" if paired is None else f"{paired.mean:+.2f}"
-        if paired is not None and not isnan(paired.interval):
-            gap += f" ± {paired.interval:.2f}"
+    for run, paired in found:
+        gap = "–" if paired is None else difference_words(paired)
         chosen = tuning(run) or {}
         took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
         settings = ", ".join(f"{key} {shown(value)}" for key, value in chosen.get("settings", {}).items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from inspect import getdoc
 from math import isnan
@@ -14,6 +15,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from lcwof.cli.console import (
     Device,
@@ -261,14 +263,21 @@ def methods(
             table.add_row(key, escape(str(value)), escape("; ".join(said)))
         console.print(table)
         return
-    table = Table()
-    for heading in ("method", "source", "tuned on validation"):
-        table.add_column(heading, no_wrap=heading == "method")
-    for each, kind in found.items():
-        tuned = [*kind.grid, *([kind.stop[1]] if kind.stop else [])]
-        table.add_row(each, source_of(kind), ", ".join(tuned))
-    console.print(table)
-    say("`lcwof methods NAME` tells what one computes, what it needs and its settings.")
+    rows = [(each, *_briefly(source_of(kind))) for each, kind in found.items()]
+    wide = max(len(each) for each, _, _ in rows), max(len(by) for _, by, _ in rows)
+    for each, by, about in rows:  # what has no room is cut at the end
+        console.print(Text(f"{each:{wide[0]}}  {by:{wide[1]}}  {about}"), no_wrap=True, overflow="ellipsis")
+    say("All serve both protocols, `evaluate` and `stream`. `lcwof methods NAME` tells all about one.")
+
+
+def _briefly(source: str) -> tuple[str, str]:
+    """Whose a system is and what, for a line of a terminal: of several authors the first.
+
+    >>> _briefly("Weight imprinting (Qi, Brown, Lowe, CVPR 2018).")
+    ('Qi et al., CVPR 2018', 'Weight imprinting')
+    """
+    found = re.fullmatch(r"(.*) \((\w+).*, ([^,]* \d{4})\)\.?", source)
+    return (f"{found[2]} et al., {found[3]}", found[1]) if found else ("", source.removesuffix("."))
 
 
 def source_of(kind: type[Method]) -> str:

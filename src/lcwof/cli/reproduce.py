@@ -274,6 +274,14 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
     if seconds:
         taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
         notes.append(f"Seconds for the test episodes or streams: {taken}.")
+        tuned = {
+            f"{place}/{row}-{setting}": why["seconds"]
+            for (place, setting, row), run in runs.items()
+            if "seconds" in (why := run.about["recipe"].get("tuning") or {})
+        }
+        if tuned:
+            taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(tuned.items(), key=lambda x: -x[1]))
+            notes.append(f"Seconds to choose settings, what is fitted to base classes included: {taken}.")
     for (place, setting, row), run in sorted(runs.items()):
         why = run.about["recipe"].get("tuning") or {}
         if why:

@@ -96,8 +96,8 @@ class StreamSource:
         if data.sessions:
             first = data.sessions[0]
             way, shot = way or len(first.classes), len(first.shots[0]) if shot is None else shot
-        way, shot = 5 if way is None else way, 5 if shot is None else shot
         novel = (*data.split.val, *data.split.novel)
+        way, shot = min(5, len(novel)) if way is None else way, 5 if shot is None else shot
         if shot < 1:
             raise LcwofError(f"--shot {shot}: at least one example a class is needed.")
         if not 1 <= way <= len(novel):

@@ -95,6 +95,7 @@ def stream_run(
     source = how.source(data)
     compute = recipe.compute(method, how.streams)
     shown = {"protocol": "ifsl", "listed": source.listed, "ways": source.ways, "shot": source.shot}
+    shown["base"] = data.split.base
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
     at_once = recipe.at_once or fits
     about = {**describe(recipe, model, data, compute), **shown}

@@ -161,6 +161,7 @@ class Attractor(Method):
     for all few-shot classes together, so that none has an advantage by its age."""
 
     Config, StateClass = AttractorConfig, AttractorState
+    keeps_base = True
     grid = MappingProxyType({"novel_bias": (BEST,)})
     config: AttractorConfig
 

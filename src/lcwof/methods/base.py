@@ -85,6 +85,7 @@ class Method(ABC):
     grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})  # settings of `learn` that `tune` tries
     stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
     settles: ClassVar[bool] = False  # whether that phase is part of `settle`, and not of `grow`
+    keeps_base: ClassVar[bool] = False  # a promise: the logits of base classes stay as they are, whatever is learned
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config

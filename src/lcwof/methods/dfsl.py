@@ -65,6 +65,7 @@ class Dynamic(Method):
     novel logits."""
 
     Config, StateClass = DynamicConfig, DynamicState
+    keeps_base = True
     grid = MappingProxyType({"novel_bias": (BEST,)})
     config: DynamicConfig
 

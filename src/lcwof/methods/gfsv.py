@@ -34,6 +34,7 @@ class Video(Method):
     data is added to novel logits."""
 
     Config, StateClass = VideoConfig, VideoState
+    keeps_base = True
     grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "novel_bias": (BEST,)})
     config: VideoConfig
 

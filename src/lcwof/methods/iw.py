@@ -34,6 +34,7 @@ class Imprinting(Method):
     without test data is added to novel logits."""
 
     Config, StateClass = ImprintingConfig, ImprintingState
+    keeps_base = True
     grid = MappingProxyType({"novel_bias": (BEST,)})
     config: ImprintingConfig
 

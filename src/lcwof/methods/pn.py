@@ -74,6 +74,7 @@ class Prototypes(Method):
     weights, this begins with the base model, and learns a scale of the distances."""
 
     Config = PrototypesConfig
+    keeps_base = True
     grid = MappingProxyType({"novel_bias": (BEST,)})
     config: PrototypesConfig
 

@@ -11,6 +11,7 @@ from lcwof.report.figures import BASE, HM, NOVEL, QUIET
 from lcwof.report.panels import Line, Panel, panel_spec
 from lcwof.report.plotly_figures import Spec, axis, class_bars, layout, looks, roomy, short
 from lcwof.report.stream_compare import stream_label
+from lcwof.report.streams import class_outcomes
 
 _MEASURES = {"hm": HM, "B/J": BASE, "N/J": NOVEL, "J/J": QUIET}
 _SESSIONS = (NOVEL, "#e3909f")  # in turn, so that one sees where a session ends
@@ -61,17 +62,11 @@ def matrix_figure(run: StreamRun) -> Spec:
 
 
 def session_classes(run: StreamRun) -> list[list[ClassAccuracy]]:
-    """Percent right after the last session by class, for each session that classes came in, the highest first: means
-    over the streams in which a class came then. Runs do not keep the names of base classes, so these have numbers."""
-    found: list[dict[str, list[float]]] = [{} for _ in range(run.sessions)]
-    for stream in run.streams:
-        base = [f"base class {number}" for number in range(1, len(stream[0]["classes"]) + 1)]
-        names = [(0, name) for name in base]
-        names += [(at, name) for at, row in enumerate(stream) if at for name in row["new"]]
-        for (at, name), value in zip(names, stream[-1]["classes"], strict=True):
-            found[at].setdefault(name, []).append(value)
-    classes = [[ClassAccuracy(name, sum(v) / len(v)) for name, v in each.items()] for each in found]
-    return [sorted(each, key=lambda c: (-c.accuracy, c.name)) for each in classes]
+    """Percent right after the last session by class, for each session that classes came in, the highest first."""
+    found: list[list[ClassAccuracy]] = [[] for _ in range(run.sessions)]
+    for each in class_outcomes(run):
+        found[each.session - 1].append(ClassAccuracy(each.name, each.accuracy))
+    return [sorted(part, key=lambda c: (-c.accuracy, c.name)) for part in found]
 
 
 def classes_by_session_figure(classes: Sequence[Sequence[ClassAccuracy]]) -> Spec:

@@ -26,7 +26,7 @@ from lcwof.report.stream_figures import (
     runs_figures,
     session_classes,
 )
-from lcwof.report.streams import HEADINGS, count_of, name_of, session_cells, setting_of
+from lcwof.report.streams import HEADINGS, class_outcomes, count_of, name_of, session_cells, setting_of
 from lcwof.report.table import cell
 
 STREAM_MEANINGS = {
@@ -109,9 +109,12 @@ def _run(run: StreamRun) -> str:
 
 def _best_and_worst(run: StreamRun, classes: Sequence[Sequence[ClassAccuracy]]) -> str:
     rows = []
+    outcomes = class_outcomes(run)
     for at, part in enumerate(classes, start=1):
         mean = sum(c.accuracy for c in part) / len(part)
+        fallen = [c.forgotten for c in outcomes if c.session == at and c.forgotten is not None]
+        fell = f"{sum(fallen) / len(fallen):.1f}" if fallen else "–"
         ends = [f"<td>{escape(c.name)}<i>{c.accuracy:.1f}</i></td>" for c in (part[0], part[-1])]
-        rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", *ends]))
+        rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", f"<td>{fell}</td>", *ends]))
     caption = f"<b>{escape(name_of(run))}</b> right in the end by the session that classes came in, %"
-    return table(caption, heads(["session", "mean", "best class", "worst class"]), rows)
+    return table(caption, heads(["session", "mean", "forgotten", "best class", "worst class"]), rows)

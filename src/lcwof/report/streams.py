@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from lcwof.engine.stream import StreamRun
+from lcwof.evaluation.ifsl import forgotten
 from lcwof.report.compare import method_name
 from lcwof.report.table import cell
 
@@ -103,6 +104,33 @@ def session_cells(run: StreamRun) -> list[list[str]]:
     return rows
 
 
+class ClassOutcome(NamedTuple):
+    """A class after the last session, over the streams in which it came in a session."""
+
+    name: str
+    session: int  # that it came in
+    accuracy: float  # among all classes, percent
+    forgotten: float | None  # its best in an earlier session less that; None: there was none
+
+
+def class_outcomes(run: StreamRun) -> list[ClassOutcome]:
+    """By session and then in the order in which classes came. Older runs do not have the names of base classes."""
+    found: dict[tuple[int, str], list[tuple[float, float | None]]] = {}
+    for stream in run.streams:
+        base = run.about.get("base") or [f"base class {n}" for n in range(1, len(stream[0]["classes"]) + 1)]
+        names = [(1, name) for name in base]
+        names += [(row["session"], name) for row in stream[1:] for name in row["new"]]
+        fallen = [*forgotten(stream), *[None] * len(names)]
+        for who, last, fell in zip(names, stream[-1]["classes"], fallen, strict=False):
+            found.setdefault(who, []).append((last, fell))
+    outcomes = []
+    for (session, name), values in sorted(found.items(), key=lambda item: item[0][0]):
+        accuracy = sum(last for last, _ in values) / len(values)
+        lost = [value for _, value in values if value is not None]
+        outcomes.append(ClassOutcome(name, session, accuracy, sum(lost) / len(lost) if lost else None))
+    return outcomes
+
+
 def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
     """The same for programs; an interval is None where a single stream gives none."""
 
@@ -118,6 +146,7 @@ def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
             "sessions": [{name: pair(value) for name, value in summary.items()} for summary in run.summary()],
             "matrix": [[round(value, 4) for value in row] for row in run.matrix()],
             **{name: pair(value) for name, value in run.totals().items()},
+            "classes": [outcome._asdict() for outcome in class_outcomes(run)],
             "folder": str(run.path),
         }
         for run in runs

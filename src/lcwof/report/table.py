@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lcwof.engine.run import Run
+from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
 from lcwof.report.compare import Paired, Setting, against, by_setting, label, method_name, reference, to_reference
 
@@ -126,7 +127,7 @@ def paired_json(paired: Paired) -> dict[str, Any]:
     return {"hm": round(paired.mean, 4), "interval": interval, "clear": paired.clear, "episodes": paired.episodes}
 
 
-def tuning(run: Run) -> dict[str, Any] | None:
+def tuning(run: Run | StreamRun) -> dict[str, Any] | None:
     """What was chosen on validation classes ("settings") and why ("why"); None where nothing was tuned."""
     return run.about["recipe"].get("tuning") or None
 
