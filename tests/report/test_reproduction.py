@@ -220,6 +220,14 @@ def shrunk(what: Reproduction) -> Reproduction:
     return dataclasses.replace(what, rows=tuple(rows.values()), baselines=False, episodes=2, streams=1)
 
 
+def test_every_printed_row_stands_in_the_table() -> None:
+    for what in KNOWN.values():
+        if what.paper:
+            shown = [[row.name for row in part.rows] for part in compared(what, {})]
+            printed = [[row.name for row in part.rows] for part in what.paper.parts]
+            assert [names[: len(theirs)] for names, theirs in zip(shown, printed, strict=True)] == printed, what.key
+
+
 def test_rows_of_a_table_are_over_the_same_episodes() -> None:
     what, place = dataclasses.replace(KNOWN["batch-norm"], episodes=2), Place("resnet12")
     recipe = {"method": {"name": "lcwof"}, "evaluate": {"way": 5, "shot": 1, "seed": 0}}

@@ -236,11 +236,12 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
     for part in what.paper.parts:
         place, ours = what.place_of(part), {row.name: row for row in what.rows_of(part)}
         nothing = [None] * len(part.columns)
-        printed = {row.name: row.cells if what.same_data else nothing for row in part.rows}
+        lines = [(row.name, row.cells if what.same_data else nothing) for row in part.rows]  # a name may come twice
+        lines += [(name, nothing) for name in ours if name not in dict(lines)]
         rows = []
-        for name in dict.fromkeys([row.name for row in part.rows] + list(ours)):
+        for name, printed in lines:
             row = ours.get(name)
-            cells = _cells(part.columns, printed.get(name, nothing), place, row, runs)
+            cells = _cells(part.columns, printed, place, row, runs)
             apart = {s: p for s in part.settings if (p := _to_lcwof(place, s, row, runs)) is not None}
             rows.append(ComparedRow(name, cells, apart))
         found.append(ComparedPart(place, part.backbone, part.columns, rows))
