@@ -189,6 +189,7 @@ def test_a_choice_at_the_edge_of_what_was_tried_is_told() -> None:
 
     assert tuning({"a": 3, "b": 2, "c": "x"}, {"a": 1, "b": 1, "c": "y"}, {"a": 2, "b": 3, "c": "x"}).at_edge() == ["a"]
     assert tuning({"a": 3}).at_edge() == [], "a single value has no edge"
+    assert tuning({"a": 3}, {"a": 1}, {"a": 2}).why().endswith("at the edge of what was tried: a")
     found = tuning({"novel_bias": 3.0}, {"novel_bias": 1.0}, {"novel_bias": 2.0})
     assert found.at_edge() == ["novel_bias"]
     assert replace(found, found=("novel_bias",)).at_edge() == [], "what was found was not tried up to an edge"

@@ -182,8 +182,8 @@ def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
         table.add_row(settings, f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)
     say(f"Chosen: {tuning.why()}. Saved to {out}.")
-    if edge := tuning.at_edge():
-        say(f"At the edge of what was tried: {', '.join(edge)}. Values beyond (tune.grid, more epochs) may be better.")
+    if tuning.at_edge():
+        say("Values beyond the edge (tune.grid, more epochs) may be better.")
 
 
 def evaluate(

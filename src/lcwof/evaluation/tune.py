@@ -73,6 +73,8 @@ class Tuning:
         if len(self.candidates) > 1:
             second = self.candidates[1]
             text += f", the best of {len(self.candidates)} settings (next {_worth(second, self.by):.2f})"
+        if edge := self.at_edge():
+            text += f", at the edge of what was tried: {', '.join(edge)}"
         return text
 
     def at_edge(self) -> list[str]:
