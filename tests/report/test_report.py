@@ -98,6 +98,10 @@ def test_tables_say_how_far_from_lcwof_and_whether_that_may_be_chance() -> None:
     assert [row[-1] for row in body_rows(markdown_table(elsewhere))] == ["–", "other episodes"]
     assert " to " not in markdown_table([runs[0]])
     others = markdown_table([runs[0], runs[2]])
+    mixed = markdown_table(
+        [runs[0], runs[2], make_run("lcwof", [9.0, 8.0], shot=5), make_run("pn", [9.0, 9.0], shot=5)]
+    )
+    assert "| hm to lcwof or the best |" in mixed
     assert "| hm to the best |" in others, "without lcwof the first is what others are compared with"
     assert [row[-1] for row in body_rows(others)] == ["–", "−2.50 ± 2.94, may be chance"]
 

@@ -26,7 +26,7 @@ from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
-from lcwof.report.panels import panel_spec, panels_figure
+from lcwof.report.panels import Line, Panel, panel_markdown, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     OurRow,
@@ -434,6 +434,15 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     assert "**after each phase**, 2 episodes" in text and "\n| 3 |" in text and "- Computed on" in text
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_lines_measured_elsewhere_have_a_table_of_their_own() -> None:
+    here = Line("a", "red", (0.0, 5.0), (1.0, 2.0), (0.5, float("nan")))
+    there = Line("b", "red", (0.0, 5.0, 9.0), (3.0, 4.0, 5.0), (0.5, 0.5, 0.5))
+    text = panel_markdown(Panel("t", (here, there), "epochs", 7))
+    assert text.splitlines()[0].startswith("**t**, 7 episodes") and text.count("| epochs |") == 2
+    assert "| 5 | 2.00 |\n" in text and "| 9 | 5.00 ± 0.50 |\n" in text
+    assert panel_markdown(Panel("t", (here, here), "epochs", 7)).count("| epochs |") == 1
 
 
 def test_a_file_may_be_like_another(tmp_path: Path) -> None:

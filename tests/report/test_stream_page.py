@@ -13,9 +13,16 @@ from runs_by_hand import make_run
 from streams_by_hand import make_stream
 
 from lcwof.report import compared_markdown, write_report
-from lcwof.report.stream_compare import alike, reference_words, same_streams, stream_label, stream_to_reference
+from lcwof.report.stream_compare import (
+    alike,
+    reference_words,
+    same_streams,
+    stream_label,
+    stream_to_reference,
+    streams_json,
+)
 from lcwof.report.stream_figures import matrix_figure, runs_figures, session_classes
-from lcwof.report.streams import class_outcomes, streams_json
+from lcwof.report.streams import class_outcomes, streams_markdown
 
 
 def test_runs_are_grouped_by_setting_and_named_by_what_tells_them_apart() -> None:
@@ -127,3 +134,24 @@ def test_a_single_run_is_not_compared(tmp_path: Path) -> None:
     page = write_report([make_stream("pn", [50.0])], tmp_path / "r.html", "one").read_text()
     assert "After the last session" not in page and "Run by run" not in page
     assert page.count('class="plot"') == 3 and "Plotly.newPlot" in page
+
+
+def test_programs_get_the_difference_too() -> None:
+    lcwof, iw = streams_json([make_stream("iw", [49.0, 62.0]), make_stream("lcwof", [56.0, 61.0])])
+    assert (lcwof["method"], lcwof["compared with"], lcwof["difference"]) == ("lcwof", "lcwof", None)
+    assert iw["difference"] == {"hm": -3.0, "interval": 7.84, "clear": False, "episodes": 2}
+    assert streams_json([make_stream("iw", [49.0])])[0]["compared with"] is None
+
+
+def test_lists_have_their_own_queries() -> None:
+    runs = [make_stream("pn", [50.0], queries=queries) for queries in (None, 100)]
+    assert not same_streams(*runs)
+    assert same_streams(*(dataclasses.replace(run, about={**run.about, "listed": True}) for run in runs))
+
+
+def test_runs_of_two_folders_are_told_apart(tmp_path: Path) -> None:
+    runs = [make_stream("pn", [50.0, 51.0], f"{folder}/pn") for folder in ("old", "new")]
+    page = write_report(runs, tmp_path / "r.html", "two").read_text()
+    for folder in ("old", "new"):
+        assert f"<caption><b>pn ({folder}/pn)</b>" in page
+        assert f"**pn ({folder}/pn)**" in "".join(streams_markdown(run, runs) for run in runs)

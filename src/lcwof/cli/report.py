@@ -85,7 +85,7 @@ def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun],
     if format_ is Format.markdown:
         parts = [markdown_table(episodes)] if episodes else []
         parts += [compared] if (compared := compared_markdown(streams)) else []
-        parts += [streams_markdown(run) for run in streams]
+        parts += [streams_markdown(run, streams) for run in streams]
     elif format_ is Format.latex:
         parts = [latex_table(episodes)] if episodes else []
         parts += [latex_streams(streams)] if streams else []

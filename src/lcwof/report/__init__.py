@@ -10,8 +10,8 @@ from lcwof.report.curves import Curves, learning_curves
 from lcwof.report.export import csv_streams, csv_table, latex_streams, latex_table
 from lcwof.report.html import write_report
 from lcwof.report.paper import PaperFigure, PaperTable, paper_figures, paper_table, paper_tables
-from lcwof.report.stream_compare import compared_markdown
-from lcwof.report.streams import sessions_table, stream_table, streams_json, streams_markdown
+from lcwof.report.stream_compare import compared_markdown, streams_json
+from lcwof.report.streams import sessions_table, stream_table, streams_markdown
 from lcwof.report.table import as_json, markdown_table, results_table
 from lcwof.report.tradeoff import Tradeoff, area_under_tradeoff, tradeoff
 from lcwof.report.words import what_happened

@@ -133,7 +133,9 @@ def reference(group: Sequence[AnyRun]) -> AnyRun:
 def against(groups: Iterable[Sequence[Run]]) -> str:
     """What the runs of groups are compared with, in a word or two; nothing where no group has two runs."""
     names = {method_name(reference(group)) for group in groups if len(group) > 1}
-    return "" if not names else "lcwof" if names == {"lcwof"} else "the best"
+    if not names:
+        return ""
+    return "lcwof" if names == {"lcwof"} else "lcwof or the best" if "lcwof" in names else "the best"
 
 
 def to_reference(run: Run, group: Sequence[Run]) -> Paired | None:

@@ -116,17 +116,22 @@ def panel_json(panel: Panel) -> dict[str, Any]:
 
 
 def panel_markdown(panel: Panel) -> str:
-    """The values as a table: all where they are few, else those at the beginning and the end of each phase."""
-    x = panel.lines[0].x
+    """The values as a table: all where they are few, else those at the beginning and the end of each phase. Lines that
+    were measured at other places have a table of their own."""
+    together: dict[tuple[float, ...], list[Line]] = {}
+    for line in panel.lines:
+        together.setdefault(line.x, []).append(line)
     starts = {where for where, _ in panel.marks}
-    shown = [i for i in range(len(x)) if len(x) <= _FEW or x[i] in starts or i == len(x) - 1]
-    heads = [panel.along, *(line.name for line in panel.lines)]
-    lines = [f"**{panel.title}**, {panel.episodes} episodes, mean ± 95% interval", ""]
-    lines += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
-    for i in shown:
-        cells = [f"{line.y[i]:.2f}" + ("" if isnan(n := line.interval[i]) else f" ± {n:.2f}") for line in panel.lines]
-        lines.append("| " + " | ".join([f"{x[i]:g}", *cells]) + " |")
-    return "\n".join(lines) + "\n"
+    found = [f"**{panel.title}**, {panel.episodes} episodes, mean ± 95% interval", ""]
+    for x, lines in together.items():
+        heads = [panel.along, *(line.name for line in lines)]
+        found += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
+        for i, at in enumerate(x):
+            if len(x) <= _FEW or at in starts or i == len(x) - 1:
+                cells = [f"{ln.y[i]:.2f}" + ("" if isnan(n := ln.interval[i]) else f" ± {n:.2f}") for ln in lines]
+                found.append("| " + " | ".join([f"{at:g}", *cells]) + " |")
+        found.append("")
+    return "\n".join(found)
 
 
 def _upright(low: float, high: float, look: Spec) -> Spec:

@@ -29,7 +29,8 @@ def plot_panels(what: Reproduction, runs: Runs) -> list[Panel]:
         settings = dict.fromkeys(setting for setting, _, _ in found)
         return [_lambdas(s, [(row, run) for setting, row, run in found if setting == s]) for s in settings]
     if what.figure == "weight-decay":
-        return [_overlaid(setting, [(row, run) for _, row, run in found]) for setting in what.settings]
+        settings = dict.fromkeys(setting for setting, _, _ in found)
+        return [_overlaid(s, [(row, run) for setting, row, run in found if setting == s]) for s in settings]
     panels = [_along(row.name, run) for _, row, run in found]
     if what.figure == "overview":
         panels.insert(0, _after_each_phase(found[0][2]))

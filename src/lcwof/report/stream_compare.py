@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
+from typing import Any
 
 from lcwof.engine.stream import StreamRun
-from lcwof.report.compare import Paired, folder_name, pair_up, reference
-from lcwof.report.streams import kind_of, order_of, what_of
-from lcwof.report.table import cell, difference_words, plain_cell
+from lcwof.report.compare import Paired, folder_name, method_name, pair_up, reference
+from lcwof.report.streams import class_outcomes, kind_of, order_of, what_of
+from lcwof.report.table import cell, difference_words, paired_json, plain_cell
 
 BY_SESSION = ("hm", "J/J")  # the measures that tables follow from session to session
 
@@ -57,7 +59,8 @@ def same_streams(a: StreamRun, b: StreamRun) -> bool:
 
     def decided_by(run: StreamRun) -> tuple[object, ...]:
         recipe, about = run.about["recipe"], run.about
-        how = [recipe["stream"].get(name) for name in ("queries", "shuffle", "seed")]
+        deciding = ("shuffle", "seed") if about["listed"] else ("queries", "shuffle", "seed")  # lists have their own
+        how = [recipe["stream"].get(name) for name in deciding]
         options = recipe.get("data", {}).get("options")
         return options, how, *(about[name] for name in ("data", "classes", "ways", "shot", "listed"))
 
@@ -117,3 +120,34 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = "|---|" + "---:|" * (len(heads) - 1)
     lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
     return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+
+
+def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
+    """The same for programs; an interval is None where a single stream gives none."""
+
+    def pair(value: tuple[float, float]) -> dict[str, float | None]:
+        return {"mean": round(value[0], 4), "interval": None if isnan(value[1]) else round(value[1], 4)}
+
+    found = []
+    for group in alike(runs).values():
+        for run in group:
+            paired = stream_to_reference(run, group)
+            compared = {
+                "compared with": method_name(reference(group)) if len(group) > 1 else None,
+                "difference": None if paired is None else paired_json(paired),
+            }
+            found.append(
+                {
+                    "protocol": "ifsl",
+                    "method": method_name(run),
+                    "data": run.about["data"],
+                    "streams": len(run.streams),
+                    "sessions": [{name: pair(value) for name, value in summary.items()} for summary in run.summary()],
+                    "matrix": [[round(value, 4) for value in row] for row in run.matrix()],
+                    **{name: pair(value) for name, value in run.totals().items()},
+                    "classes": [outcome._asdict() for outcome in class_outcomes(run)],
+                    **compared,
+                    "folder": str(run.path),
+                }
+            )
+    return found

@@ -56,7 +56,7 @@ def stream_sections(runs: Sequence[StreamRun]) -> str:
         parts.append(figures([figure(f"{measure} by session", setting, spec) for measure, spec in drawn]))
     if compared:
         parts.append("<h2>Run by run</h2>")
-    return "".join(parts) + "".join(_run(run) for group in groups.values() for run in group)
+    return "".join(parts) + "".join(_run(run, runs) for group in groups.values() for run in group)
 
 
 def _outcomes(setting: str, group: Sequence[StreamRun]) -> str:
@@ -87,9 +87,10 @@ def _by_session(setting: str, group: Sequence[StreamRun], measure: str) -> str:
     return table(caption, heads(["method", *map(str, sessions)]), rows)
 
 
-def _run(run: StreamRun) -> str:
+def _run(run: StreamRun, among: Sequence[StreamRun]) -> str:
+    name = name_of(run, among)
     rows = [row(first, [f"<td>{escape(value)}</td>" for value in rest]) for first, *rest in session_cells(run)]
-    caption = f"<b>{escape(name_of(run))}</b> {escape(setting_of(run))}; mean and 95% interval, %"
+    caption = f"<b>{escape(name)}</b> {escape(setting_of(run))}; mean and 95% interval, %"
     totals = "".join(
         f"<li>{escape(name)} {escape(cell(*value))}: {escape(STREAM_MEANINGS[name])}</li>"
         for name, value in run.totals().items()
@@ -99,15 +100,15 @@ def _run(run: StreamRun) -> str:
     chosen = f"<p>{how}{': ' + escape(why) if why else ''}.</p>"
     classes = session_classes(run)
     drawn = [
-        figure("Accuracy among all classes so far", name_of(run), measures_figure(run)),
-        figure("By the session that classes came in", name_of(run), matrix_figure(run)),
-        figure("Class by class, after the last session", name_of(run), classes_by_session_figure(classes)),
-        _best_and_worst(run, classes),
+        figure("Accuracy among all classes so far", name, measures_figure(run)),
+        figure("By the session that classes came in", name, matrix_figure(run)),
+        figure("Class by class, after the last session", name, classes_by_session_figure(classes)),
+        _best_and_worst(run, name, classes),
     ]
     return f'{table(caption, heads(HEADINGS), rows)}<div class="card"><ul>{totals}</ul>{chosen}</div>{figures(drawn)}'
 
 
-def _best_and_worst(run: StreamRun, classes: Sequence[Sequence[ClassAccuracy]]) -> str:
+def _best_and_worst(run: StreamRun, name: str, classes: Sequence[Sequence[ClassAccuracy]]) -> str:
     rows = []
     outcomes = class_outcomes(run)
     for at, part in enumerate(classes, start=1):
@@ -116,5 +117,5 @@ def _best_and_worst(run: StreamRun, classes: Sequence[Sequence[ClassAccuracy]]) 
         fell = f"{sum(fallen) / len(fallen):.1f}" if fallen else "–"
         ends = [f"<td>{escape(c.name)}<i>{c.accuracy:.1f}</i></td>" for c in (part[0], part[-1])]
         rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", f"<td>{fell}</td>", *ends]))
-    caption = f"<b>{escape(name_of(run))}</b> right in the end by the session that classes came in, %"
+    caption = f"<b>{escape(name)}</b> right in the end by the session that classes came in, %"
     return table(caption, heads(["session", "mean", "forgotten", "best class", "worst class"]), rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation.ifsl import forgotten
-from lcwof.report.compare import method_name
+from lcwof.report.compare import folder_name, method_name
 from lcwof.report.table import cell
 
 COLUMNS = ("J/J", "B/J", "N/J", "hm", "am", "B/B", "N/N")
@@ -24,9 +24,9 @@ def kind_of(run: StreamRun) -> str:
     return method_name(run) + (", calibrated model carried on" if run.about["recipe"]["stream"]["carry"] else "")
 
 
-def name_of(run: StreamRun) -> str:
-    """The same with the run's folder."""
-    return f"{kind_of(run)} ({run.path.name})"
+def name_of(run: StreamRun, among: Sequence[StreamRun] = ()) -> str:
+    """The same with the run's folder, and as many above it as tell it from the others."""
+    return f"{kind_of(run)} ({folder_name(run.path, [other.path for other in among])})"
 
 
 def setting_of(run: StreamRun) -> str:
@@ -82,10 +82,10 @@ def sessions_table(runs: Sequence[StreamRun], measure: str) -> Table:
     return table
 
 
-def streams_markdown(run: StreamRun) -> str:
+def streams_markdown(run: StreamRun, among: Sequence[StreamRun] = ()) -> str:
     """The same rows as a Markdown table."""
     lines = [
-        f"**{name_of(run)}**, {setting_of(run)}",
+        f"**{name_of(run, among)}**, {setting_of(run)}",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|---:" * len(HEADINGS) + "|",
@@ -129,25 +129,3 @@ def class_outcomes(run: StreamRun) -> list[ClassOutcome]:
         lost = [value for _, value in values if value is not None]
         outcomes.append(ClassOutcome(name, session, accuracy, sum(lost) / len(lost) if lost else None))
     return outcomes
-
-
-def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
-    """The same for programs; an interval is None where a single stream gives none."""
-
-    def pair(value: tuple[float, float]) -> dict[str, float | None]:
-        return {"mean": round(value[0], 4), "interval": None if isnan(value[1]) else round(value[1], 4)}
-
-    return [
-        {
-            "protocol": "ifsl",
-            "method": method_name(run),
-            "data": run.about["data"],
-            "streams": len(run.streams),
-            "sessions": [{name: pair(value) for name, value in summary.items()} for summary in run.summary()],
-            "matrix": [[round(value, 4) for value in row] for row in run.matrix()],
-            **{name: pair(value) for name, value in run.totals().items()},
-            "classes": [outcome._asdict() for outcome in class_outcomes(run)],
-            "folder": str(run.path),
-        }
-        for run in runs
-    ]
