@@ -19,6 +19,7 @@ from lcwof.cli.main import app
 from lcwof.data import Dataset, datasets, draw_strokes, load_dataset
 from lcwof.data.images import Session
 from lcwof.errors import LcwofError
+from lcwof.methods import method_names
 
 runner = CliRunner()
 
@@ -200,10 +201,20 @@ def test_tuning_for_listed_sessions_does_not_replace_the_lists(tmp_path: Path, m
     assert about["listed"] and about["ways"] == [4]
 
 
+def test_streams_take_the_base_classes_asked_for_and_as_many_new_ones_as_there_are(tmp_path: Path) -> None:
+    model, run = tmp_path / "base.safetensors", tmp_path / "run"
+    words = ["--data", "digits", "--base-classes", 7]
+    lcwof("pretrain", *words, "--backbone", "mlp", "--epochs", 1, "-o", model)
+    lcwof("stream", *words, "--model", model, "--method", "pn", "--streams", 1, "-o", run)
+    about = json.loads((run / "run.json").read_text())
+    assert about["classes"]["base"] == 7 and about["ways"] == [3] and len(about["base"]) == 7
+
+
 def test_methods_and_data_are_listed() -> None:
     assert {"lcwof", "iw", "pn", "ft"} <= set(json.loads(lcwof("methods", "--json")))
     listed = lcwof("methods")
     assert all(name in listed for name in ("lcwof", "aan", "topic")) and "Snell" in listed
+    assert [line.split()[0] for line in listed.splitlines()[:16]] == method_names(), "a line each"
     assert "largest gradient norm" in lcwof("methods", "lcwof"), "settings are explained, those of phases too"
     told = lcwof("methods", "pn")
     assert "mean embedding of class c" in told and "novel_bias" in told and "meta_steps" in told

@@ -6,8 +6,9 @@ Phase 1 makes a `BaseModel`; phases 2 and 3 adapt `Learners` started from it.
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.learners import Batch, Descent, Learners, descend
 from lcwof.learning.losses import base_normalized_cross_entropy, cross_entropy, weight_constraint
+from lcwof.learning.phase1 import Phase1
 from lcwof.learning.phases import Distillation, Phase2, Phase3, calibrate, learn_novel, replayed
-from lcwof.learning.pretrain import Phase1, base_accuracy, pretrain
+from lcwof.learning.pretrain import base_accuracy, pretrain
 from lcwof.learning.scoring import Scoring, centre_of
 from lcwof.learning.tail import Tail
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,41 +20,13 @@ from lcwof.data.augment import NUMBERS, augment_batch, plain_batch
 from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning.mixing import cutmix, turned, turned_loss
+from lcwof.learning.phase1 import Phase1, learning_rate
 from lcwof.models import Backbone, BaseModel, build_backbone
 from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import Noise
 
 _SAVE_EVERY = 45.0  # seconds between two saves of work in progress
-
-
-@dataclass(frozen=True)
-class Phase1:
-    """Defaults: the authors' settings. The recipe `fast.toml` is the quicker and stronger alternative."""
-
-    backbone: str = "resnet12"
-    epochs: int = 500
-    batch: int = 16
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    schedule: Literal["steps", "one-cycle"] = "steps"
-    milestones: tuple[int, ...] = (75, 150, 300)  # epochs after which `steps` multiplies the rate by 0.1
-    drop_ramp: int = 40_000  # steps over which DropBlock reaches its full rate
-    cutmix: float = 0.0  # part of the batches in which images are pasted into each other (Yun et al. 2019)
-    turns: float = 0.0  # weight of telling class and angle of images turned; above 0 each is shown upright and turned
-    angles: int = 4  # of the four right angles, how many each image is then shown at, which costs as much time
-    teachers: tuple[str, ...] = ()  # files of base models of the same classes: their mean answer is learned too
-    taught_part: float = 0.5  # of the loss: how much the teachers count
-    temperature: float = 4.0  # at which answers are compared
-    small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
-    small_side: int = 64  # of those images
-    average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none
-    crop: tuple[float, ...] | None = None  # area of the random crops, least and most; None: the data set's own
-    views: tuple[int, ...] = ()  # sides of whole test images to try beside the common crop; the best held-out one stays
-    mirror: bool = False  # try each view with mirror images, too
-    judge_every: int = 1  # epochs between two looks at the held-out images; every epoch in the last tenth
-    seed: int = 0
 
 
 Progress = Callable[[int, dict[str, float]], None]  # epoch just finished, its figures
@@ -298,21 +269,6 @@ def pretrain(
 
 def _epoch_seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
-
-
-def learning_rate(how: Phase1, step: int, steps: int) -> float:
-    """The rate at a step, `steps` of them an epoch. `one-cycle`: up over three tenths of the steps, then down to 0,
-    both as half a cosine.
-
-    >>> learning_rate(Phase1(epochs=10, lr=1.0, schedule="one-cycle"), step=3, steps=1)
-    1.0
-    """
-    if how.schedule == "steps":
-        return float(how.lr * 0.1 ** sum(step >= milestone * steps for milestone in how.milestones))
-    top = 0.3 * how.epochs * steps
-    rest = how.epochs * steps - top
-    part = 1 - step / top if step < top else (step - top) / rest
-    return float(how.lr * (1 + math.cos(math.pi * part)) / 2)
 
 
 @torch.no_grad()

@@ -1,0 +1,271 @@
+"""`lcwof reproduce` run for a try: on small data, few epochs, few episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from lcwof.cli import reproduce as cli
+from lcwof.cli.main import app
+from lcwof.config import flat
+from lcwof.data.datasets import is_present
+from lcwof.engine import Recipe, Run, Study
+from lcwof.engine.recipe import Data, Tune
+from lcwof.errors import LcwofError
+from lcwof.methods import get_method
+from lcwof.models import BaseModel
+from lcwof.report.panels import panel_spec, panels_figure
+from lcwof.report.paper_plots import plot_panels
+from lcwof.report.reproduction import (
+    OurRow,
+    Reproduction,
+    Runs,
+    reproductions,
+)
+
+KNOWN = reproductions()
+
+
+def test_a_study_of_one_s_own_runs_and_goes_on(tmp_path: Path) -> None:
+    file, out = tmp_path / "own.toml", tmp_path / "out"
+    file.write_text("""
+table = "batch-norm"
+data = "strokes"
+episodes = 4
+minutes = 1
+[bases]
+mlp = { recipe = "video.toml", set = { epochs = 2 } }
+[[rows]]
+name = "yes"
+run = "lcwof"
+method = { name = "lcwof", "phase2.epochs" = 4, "phase3.epochs" = 2 }
+tuned = false
+[[rows]]
+name = "prototypes"
+run = "pn"
+method = { name = "pn" }
+tuned = false
+""")
+    runner = CliRunner()
+
+    def run(*more: str) -> str:
+        result = runner.invoke(app, ["reproduce", str(file), "-o", str(out), *more], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "own.md" in run("--only", "mlp/pn-5w1s")
+    rows = json.loads((out / "own.json").read_text())["cells"]
+    assert {c["row"] for c in rows if c["mean"] is not None} == {"prototypes"}
+    assert "own.md" in run()
+    cells = json.loads((out / "own.json").read_text())["cells"]
+    ran = {(c["row"], c["over"]) for c in cells if c["mean"] is not None}
+    assert ran == {("yes", 4), ("prototypes", 4)}
+    assert all(cell["printed"] is None for cell in cells), "numbers of other data are no comparison"
+    assert "With strokes in place of mini-imagenet." in (out / "own.md").read_text()
+    assert (out / "strokes" / "base-mlp.safetensors").exists() and "<table>" in (out / "own.html").read_text()
+    made = (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns
+    run()
+    run("--show")
+    assert (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns == made
+    listed = run("--list")
+    assert "mini-gfsl" in listed and "(framework)" in listed and "table 13" in listed
+
+
+def shrunk(what: Reproduction) -> Reproduction:
+    """The same with a handful of epochs and episodes."""
+    few = {"phase2.epochs": 2, "phase3.epochs": 1, "descent.epochs": 1, "meta_steps": 2, "base_steps": 2, "steps": 2}
+
+    def short(row: OurRow) -> OurRow:
+        config = get_method(row.method["name"]).Config
+        known = {key for key in flat(dataclasses.asdict(config())) if key in few}
+        method = {**{key: few[key] for key in known}, **row.method}
+        method |= {key: few[key] for key in known if method[key]}  # no epochs at all stay none
+        if "distillation.unlabelled" in method:
+            method["distillation.unlabelled"] = 20
+        return dataclasses.replace(row, method=method, episodes=None)
+
+    rows = {row.run: short(row) for _, _, row in what.wanted()}
+    rows |= {row.run + row.name: short(row) for row in what.rows}
+    return dataclasses.replace(what, rows=tuple(rows.values()), baselines=False, episodes=2, streams=1)
+
+
+def test_all_goes_on_after_one_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    row = OurRow("yes", "pn", {"name": "pn"}, tuned=False)
+    good = Reproduction("strokes", base, 1, (row,), "batch-norm", episodes=1, key="good")
+    bad = dataclasses.replace(good, bases={"mlp": {"recipe": "nothing.toml"}}, key="bad")
+    monkeypatch.setattr(cli, "reproductions", lambda: {"bad": bad, "good": good})
+    result = CliRunner().invoke(app, ["reproduce", "all", "-o", str(tmp_path)])
+    assert isinstance(result.exception, LcwofError) and "not all could be run: bad" in str(result.exception)
+    assert {file.suffix for file in tmp_path.glob("good.*")} == {".md", ".html", ".tex", ".csv", ".json"}
+
+
+def test_data_are_there_if_all_their_splits_are(tmp_path: Path) -> None:
+    (tmp_path / "ucf101.npz").touch()
+    (tmp_path / "ucf101-original.npz").touch()
+    assert is_present("ucf101", tmp_path) and not cli._present(KNOWN["ucf-gfsl"], str(tmp_path))
+    (tmp_path / "ucf101-protogan.npz").touch()
+    assert cli._present(KNOWN["ucf-gfsl"], str(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["mini-ifsl", "mini-ifsl-joint"])
+def test_incremental_tables_run_on_drawn_characters(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = shrunk(KNOWN[key])
+    tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    kept = tuple(row for row in what.rows if row.run in ("lcwof", "lcwof-biased", "plus-no-learning", "pn"))
+    small = dataclasses.replace(what, data="strokes", bases=tiny, pseudo=10, rows=kept)
+    monkeypatch.setattr(cli, "reproductions", lambda: {key: small})
+    words = ["reproduce", key, "-o", str(tmp_path), "--episodes", "1"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((tmp_path / f"{key}.json").read_text())["cells"]
+    rows = {cell["row"] for cell in cells if cell["mean"] is not None}
+    ours = {"LCwoF lim"} if key == "mini-ifsl" else {"LCwoF (balanced hm)", "LCwoF (base biased)"}
+    assert {"PN", *ours} <= rows
+    assert re.search(r"chosen without test data: .*pseudo-sessions", (tmp_path / f"{key}.md").read_text())
+
+
+ABLATIONS = sorted(key for key, what in KNOWN.items() if what.data == "mini-imagenet")
+
+
+@pytest.mark.parametrize("key", ABLATIONS)
+def test_tables_and_figures_of_mini_imagenet_run_on_drawn_characters(
+    key: str, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    strokes_model.save(tmp_path / "base.safetensors")
+    what = shrunk(KNOWN[key])
+    runs: Runs = {}
+    start = dataclasses.replace(Recipe(tune=Tune(episodes=2)), data=Data(options={"classes": 24, "base": 12, "val": 6}))
+    for place, setting, row in what.wanted():
+        if place.backbone != "resnet12":  # the same rows again
+            continue
+        entry = what.entry(place, setting, row, start, str(tmp_path / "base.safetensors"), None)
+        way = min(entry.recipe.evaluate.way, 6)
+        recipe = dataclasses.replace(
+            entry.recipe,
+            data=dataclasses.replace(start.data, name="strokes"),
+            evaluate=dataclasses.replace(entry.recipe.evaluate, way=way),
+        )
+        run = Study(tmp_path / str(place)).run_one(dataclasses.replace(entry, recipe=recipe))
+        assert isinstance(run, Run) and len(run.rows) == 2
+        assert bool(run.curves) == (what.curves > 0)
+        runs[place, setting, row.run] = run
+    if what.figure:
+        panels = plot_panels(what, runs)
+        assert {len(panel.lines) for panel in panels} == {{"lambda-after-phase2": 4, "weight-decay": 6}.get(key, 5)}
+        assert {panel.episodes for panel in panels} == {2}
+        assert len(panels_figure(panels, 2).axes) == len(panels)
+        for panel in panels:
+            drawn = plotly.graph_objects.Figure(panel_spec(panel))  # which refuses what plotly does not know
+            assert [trace.name for trace in drawn.data] == [line.name for line in panel.lines]
+
+
+@pytest.mark.parametrize(
+    ("key", "files"),
+    [
+        (f"{data}{full}", files)
+        for data, files in (
+            ("kinetics-gfsl", ["mini-kinetics"]),
+            ("ucf-gfsl", ["ucf101-protogan", "ucf101-original"]),
+        )
+        for full in ("", "-full")
+    ],
+)
+def test_tables_of_videos_run_on_features_of_the_same_layout(
+    key: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(62).repeat(9)
+    parts = ["base"] * 6 + ["val"] * 6 + ["novel"] * 50
+    arrays = {
+        "features": random.normal(size=(62, 12))[labels] + random.normal(size=(len(labels), 12)) / 3,
+        "labels": labels,
+        "classes": np.array([f"c{i:02d}" for i in range(62)]),
+        "parts": np.array(parts),
+        "test": np.tile(np.arange(9) >= 6, 62),
+    }
+    for file in files:
+        np.savez(tmp_path / f"{file}.npz", **arrays)
+    what = shrunk(KNOWN[key])
+    monkeypatch.setattr(cli, "reproductions", lambda: {key: what})
+    out = tmp_path / "out"
+    words = ["reproduce", key, "--root", str(tmp_path), "-o", str(out), "--episodes", "2"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((out / f"{key}.json").read_text())["cells"]
+    printed = [cell for cell in cells if cell["printed"] is not None]
+    assert len(printed) > 10
+    assert all(cell["mean"] is not None and cell["over"] == 2 for cell in printed), "every printed cell has one of ours"
+
+
+def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    for i in range(14):
+        folder = tmp_path / "tiered-imagenet" / f"n{i:02d}"
+        folder.mkdir(parents=True)
+        for j in range(8):
+            Image.fromarray(random.integers(0, 256, (84, 84, 3), dtype=np.uint8)).save(folder / f"{j}.png")
+    lists = tmp_path / "splits" / "tiered-imagenet"
+    lists.mkdir(parents=True)
+    for part, which in (("train_a", range(4)), ("val", range(4, 9)), ("test", range(9, 14))):
+        (lists / f"{part}.csv").write_text("".join(f"n{i:02d},x\n" for i in which))
+    what = shrunk(KNOWN["tiered-gfsl"])
+    kept = tuple(row for row in what.rows if row.run in ("lcwof", "iw"))
+    tiny = {"conv4": {"recipe": "fast.toml", "set": {"epochs": 1, "batch": 8, "views": [], "small_part": 0.0}}}
+    small = dataclasses.replace(what, rows=kept, bases=tiny)
+    monkeypatch.setattr(cli, "reproductions", lambda: {"tiered-gfsl": small})
+    out = tmp_path / "out"
+    words = ["reproduce", "tiered-gfsl", "--root", str(tmp_path), "-o", str(out), "--episodes", "1"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    cells = json.loads((out / "tiered-gfsl.json").read_text())["cells"]
+    assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}
+    told = (out / "tiered-gfsl.md").read_text()
+    today = datetime.now(UTC).date().isoformat()
+    names = "conv4/iw-5w1s, conv4/lcwof-5w1s, conv4/iw-5w5s, conv4/lcwof-5w5s"
+    assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: {names}", told), told
+    assert re.search(r"- Seconds for .*: conv4/", told), "runs of two backbones have the same names"
+
+
+def test_a_run_begun_elsewhere_says_so() -> None:
+    there = {
+        "date": "2026-01-31",
+        "hardware": "a card",
+        "compute": "bfloat16",
+        "versions": {"lcwof": "1", "numpy": "2"},
+    }
+    here = {**there, "date": None, "hardware": "cpu", "before": [{**there, "seconds": 3.0}]}
+    assert cli._origin(here) == "cpu, bfloat16, lcwof 1; begun on a card, bfloat16, lcwof 1, 2026-01-31"
+
+
+def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = dataclasses.replace(shrunk(KNOWN["overview"]), data="digits", settings=("2w1s",))
+    tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 3}}}
+    monkeypatch.setattr(cli, "reproductions", lambda: {"overview": dataclasses.replace(what, bases=tiny)})
+    words = ["reproduce", "overview", "-o", str(tmp_path), "--episodes", "2"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    phases = json.loads((tmp_path / "digits" / "overview.json").read_text())
+    assert [each["phase"] for each in phases] == ["phase 1", "phase 2", "phase 3"]
+    for each in phases:
+        assert len(each["x"]) == 6 * 5 + 2 * 15 and sum(each["novel"]) == 30
+        assert all(0 < sure <= 1 for sure in each["confidence"])
+    assert not any(r for r, novel in zip(phases[0]["right"], phases[0]["novel"], strict=True) if novel)
+    page = (tmp_path / "overview.html").read_text()
+    assert page.count("<script>/**") == 1 and page.count('class="plot"') == 5
+    assert "means over 2 episodes" in page
+    text = (tmp_path / "overview.md").read_text()
+    assert "**after each phase**, 2 episodes" in text and "\n| 3 |" in text and "- Computed on" in text
+    for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
+        assert (tmp_path / name).stat().st_size > 1000
