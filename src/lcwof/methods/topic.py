@@ -190,7 +190,16 @@ class Topic(Method):
 
         yield TopicState("learning", 0, learners, nodes, index)
         for epoch in descend(
-            learners, ("novel_head",), samples, base.inputs, config.descent, 0.0, draws, "learning", objective
+            learners,
+            ("novel_head",),
+            samples,
+            base.inputs,
+            config.descent,
+            0.0,
+            draws,
+            "learning",
+            objective,
+            repeatable=False,  # nodes move with every batch
         ):
             yield TopicState("learning", epoch, learners, nodes, index)
 
