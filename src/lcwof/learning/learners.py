@@ -12,7 +12,6 @@ from torch import Tensor
 from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
-from lcwof.learning.recorded import Recorded
 from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
@@ -137,12 +136,11 @@ def descend(
     phase: str,
     objective: Objective = joint_cross_entropy,
     shuffled: bool = True,
-    repeatable: bool = True,
 ) -> Iterator[int]:
     """Train the tail and the named heads on an objective + lambda L2^WC; yields after each epoch.
 
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout, unless the learners
-    have statistics of their own. repeatable: whether the objective depends on nothing that it changed before.
+    have statistics of their own.
     """
     weights = learners.weights()
     rates = {name: how.lr_tail for name in learners.tail}
@@ -160,22 +158,18 @@ def descend(
             yield inputs.augmented(index, draws["augment", epoch]), labels
 
     failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
-
-    def step(part: Tensor, labels: Tensor, keys: Tensor, number: Tensor) -> None:
-        leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
-        found = learners.scored({**weights, **leaves}, part, keys)
-        loss = how.loss_weight * objective(Batch(part, *found, labels))
-        optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
-        failed.copy_(torch.where(loss.detach().isfinite() | (failed > 0), failed, number))
-
-    plain = inputs.compute.compiled or inputs.device.type != "cuda" or learners.statistics or not repeatable
-    take, numbers = Recorded(step, active=not plain), torch.arange(1, how.epochs + 1, device=inputs.device)
     # Maps that are kept are only looked up: nothing to do beside other work.
     ready = one_ahead(epochs(), inputs.device) if inputs.augments else epochs()
     for epoch, (maps, labels) in enumerate(ready):
-        for number, at in enumerate(range(0, labels.shape[1], how.batch)):
+        for step, at in enumerate(range(0, labels.shape[1], how.batch)):
             batch = slice(at, at + how.batch)
-            take(maps[:, batch].contiguous(), labels[:, batch], draws["drop", epoch, number].keys, numbers[epoch])
+            leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
+            keys = draws["drop", epoch, step].keys
+            part = maps[:, batch].contiguous()
+            found = learners.scored({**weights, **leaves}, part, keys)
+            loss = how.loss_weight * objective(Batch(part, *found, labels[:, batch]))
+            optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
+            failed = torch.where(loss.detach().isfinite() | (failed > 0), failed, epoch + 1)
         if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:
             _require_finite(failed, draws, phase)
         yield epoch + 1

@@ -190,16 +190,7 @@ class Topic(Method):
 
         yield TopicState("learning", 0, learners, nodes, index)
         for epoch in descend(
-            learners,
-            ("novel_head",),
-            samples,
-            base.inputs,
-            config.descent,
-            0.0,
-            draws,
-            "learning",
-            objective,
-            repeatable=False,  # nodes move with every batch
+            learners, ("novel_head",), samples, base.inputs, config.descent, 0.0, draws, "learning", objective
         ):
             yield TopicState("learning", epoch, learners, nodes, index)
 
