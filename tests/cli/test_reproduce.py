@@ -76,6 +76,10 @@ tuned = false
     run()
     run("--show")
     assert (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns == made
+    run("--episodes", "2")
+    assert json.loads((out / "try-2" / "own.json").read_text())["cells"][0]["over"] in (0, 2)
+    run()  # what was tried is not in its way
+    assert (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns == made
     listed = run("--list")
     assert "mini-gfsl" in listed and "(framework)" in listed and "table 13" in listed
 
@@ -127,11 +131,11 @@ def test_incremental_tables_run_on_drawn_characters(key: str, tmp_path: Path, mo
     words = ["reproduce", key, "-o", str(tmp_path), "--episodes", "1"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    cells = json.loads((tmp_path / f"{key}.json").read_text())["cells"]
+    cells = json.loads((tmp_path / "try-1" / f"{key}.json").read_text())["cells"]
     rows = {cell["row"] for cell in cells if cell["mean"] is not None}
     ours = {"LCwoF lim"} if key == "mini-ifsl" else {"LCwoF (balanced hm)", "LCwoF (base biased)"}
     assert {"PN", *ours} <= rows
-    assert re.search(r"chosen without test data: .*pseudo-sessions", (tmp_path / f"{key}.md").read_text())
+    assert re.search(r"chosen without test data: .*pseudo-sessions", (tmp_path / "try-1" / f"{key}.md").read_text())
 
 
 ABLATIONS = sorted(key for key, what in KNOWN.items() if what.data == "mini-imagenet")
@@ -201,7 +205,7 @@ def test_tables_of_videos_run_on_features_of_the_same_layout(
     words = ["reproduce", key, "--root", str(tmp_path), "-o", str(out), "--episodes", "2"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    cells = json.loads((out / f"{key}.json").read_text())["cells"]
+    cells = json.loads((out / "try-2" / f"{key}.json").read_text())["cells"]
     printed = [cell for cell in cells if cell["printed"] is not None]
     assert len(printed) > 10
     assert all(cell["mean"] is not None and cell["over"] == 2 for cell in printed), "every printed cell has one of ours"
@@ -229,9 +233,9 @@ def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
     words = ["reproduce", "tiered-gfsl", "--root", str(tmp_path), "-o", str(out), "--episodes", "1"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    cells = json.loads((out / "tiered-gfsl.json").read_text())["cells"]
+    cells = json.loads((out / "try-1" / "tiered-gfsl.json").read_text())["cells"]
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}
-    told = (out / "tiered-gfsl.md").read_text()
+    told = (out / "try-1" / "tiered-gfsl.md").read_text()
     today = datetime.now(UTC).date().isoformat()
     names = "conv4/iw-5w1s, conv4/lcwof-5w1s, conv4/iw-5w5s, conv4/lcwof-5w5s"
     assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: {names}", told), told
@@ -256,6 +260,8 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     words = ["reproduce", "overview", "-o", str(tmp_path), "--episodes", "2"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
+    assert (tmp_path / "digits" / "base-mlp.safetensors").exists(), "a try leaves its base models to the real run"
+    tmp_path /= "try-2"
     phases = json.loads((tmp_path / "digits" / "overview.json").read_text())
     assert [each["phase"] for each in phases] == ["phase 1", "phase 2", "phase 3"]
     for each in phases:

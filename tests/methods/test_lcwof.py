@@ -75,6 +75,34 @@ def test_distillation_keeps_the_answers_about_base_classes(digits: Dataset, digi
     assert changed["KD+"] < 0.85 * changed["KD"] and changed["KD"] < 0.9 * changed["none"], changed
 
 
+def test_unlabelled_images_join_the_batches_and_change_nothing_else(digits: Dataset, digits_model: BaseModel) -> None:
+    """With next to no weight, phase 2 goes as without them: the same labelled images, in the same steps."""
+    how = {"weight_constraint": 1.0, "phase2__epochs": 5, "phase3__epochs": 0, "phase2__batch": 3}
+    plain, joined = (
+        learned(variant(**how, distillation__weight=1e-9, distillation__unlabelled=n), digits, digits_model)[1][-1]
+        for n in (0, 40)
+    )
+    for name, weight in plain.learners.weights().items():
+        torch.testing.assert_close(joined.learners.weights()[name], weight, atol=1e-5, rtol=1e-4)
+
+
+def test_distillation_may_stand_for_the_weight_constraint_in_phase_2(digits: Dataset, digits_model: BaseModel) -> None:
+    def weights(**settings: object) -> dict[str, Tensor]:
+        method = variant(phase2__epochs=5, **{"phase3__epochs": 0, **settings})
+        return learned(method, digits, digits_model)[1][-1].learners.weights()
+
+    free, held = weights(weight_constraint=0.0), weights(weight_constraint=100.0)
+    instead = weights(weight_constraint=100.0, distillation__weight=1e-9, distillation__instead=True)
+    nothing = weights(weight_constraint=100.0, distillation__instead=True)
+    for name, weight in free.items():
+        torch.testing.assert_close(instead[name], weight, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(nothing[name], held[name])
+    assert any(not torch.allclose(free[name], held[name], atol=1e-4) for name in free)
+    later = {"distillation__weight": 1e-9, "distillation__instead": True, "phase3__epochs": 3}
+    apart = [weights(weight_constraint=lam, **later) for lam in (0.0, 100.0)]
+    assert any(not torch.allclose(apart[0][name], apart[1][name], atol=1e-4) for name in free), "phase 3 keeps it"
+
+
 def test_more_unlabelled_images_than_there_are_is_refused(digits: Dataset, digits_model: BaseModel) -> None:
     with pytest.raises(LcwofError, match=r"unlabelled = 99999: there are \d+ images of validation classes"):
         learned(variant(distillation__weight=1.0, distillation__unlabelled=99999), digits, digits_model)

@@ -151,7 +151,7 @@ def recipes_of(start: Recipe, methods: str) -> dict[str, Recipe]:
     found = {}
     for name in names:
         own = start.method_name == name
-        tune = start.tune if own else dataclasses.replace(start.tune, grid={})  # a recipe's grid is of its own method
+        tune = start.tune if own else dataclasses.replace(start.tune, grid=None)  # a recipe's grid is of its own method
         settings = start.method if own else {"name": name}
         found[get_method(name).name] = dataclasses.replace(start, method=settings, tune=tune, tuning={})
     return found

@@ -47,7 +47,9 @@ def reproduce(
     base: Annotated[
         list[str] | None, typer.Option(help="A base model to take instead of making one.", metavar="DATA/BACKBONE=FILE")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Fewer episodes or streams, for a try.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="Fewer episodes or streams, for a try, in a folder try-N of its own.")
+    ] = None,
     only: Annotated[
         str | None, typer.Option(help="Runs to do now, such as pn, pn-5w1s, conv4/pn; commas between.")
     ] = None,
@@ -89,22 +91,23 @@ def reproduce(
             errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
         wanted = [what for what in wanted if what.key not in absent]
     failed: list[str] = []
+    runs = out / f"try-{episodes}" if episodes else out  # so that what is chosen on a few does not stand for all
     for what in wanted:
         if episodes:
             rows = tuple(dataclasses.replace(row, episodes=None) for row in what.rows)
             what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
         try:
             if not show:
-                _run(what, start, out, given, set(only.split(",")) if only else None)
+                _run(what, start, out, runs, given, set(only.split(",")) if only else None)
         except KeyboardInterrupt:
-            errors.print(f"Interrupted. What is done is kept in {out}; the same command goes on.")
+            errors.print(f"Interrupted. What is done is kept in {runs}; the same command goes on.")
             raise typer.Exit(130) from None
         except LcwofError as error:
             if len(wanted) == 1:
                 raise
             errors.print(f"{what.key}: {error}")
             failed.append(what.key)
-        _write(what, _there(what, out), out)
+        _write(what, _there(what, runs), runs)
     if failed:
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
 
@@ -152,22 +155,25 @@ def _list(known: dict[str, Reproduction], root: str | None) -> None:
     )
 
 
-def _run(what: Reproduction, start: Recipe, out: Path, given: dict[str, str], only: set[str] | None) -> None:
+def _run(
+    what: Reproduction, start: Recipe, out: Path, runs: Path, given: dict[str, str], only: set[str] | None
+) -> None:
+    """out: the folder of base models; runs: that of the runs."""
     names = {text for one in what.wanted() for text in _names(*one)}
     if only and only - names:
-        runs = ", ".join(sorted({row.run for _, _, row in what.wanted()}))
-        raise LcwofError(f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {runs}.")
+        known = ", ".join(sorted({row.run for _, _, row in what.wanted()}))
+        raise LcwofError(f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {known}.")
     studies: dict[Place, Study] = {}
     for place, setting, row in what.wanted():
         if only and not only & _names(place, setting, row):
             continue
         file = _base(what, place, start, out, given, 0)
         pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
-        folder = out / what.data / str(place)
+        folder = runs / what.data / str(place)
         study = studies.setdefault(place, Study(folder, progress_bar, errors.print))
         entry = what.entry(place, setting, row, start, file, pseudo)
         study.run_one(entry)
-        points = _points_file(what, out)
+        points = _points_file(what, runs)
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
@@ -259,7 +265,11 @@ def _origin(about: dict[str, Any]) -> str:
 
 def _notes(what: Reproduction, runs: Runs) -> list[str]:
     """Where the numbers come from, and what the printed ones need to be read with."""
-    notes = [f"The paper: {remark.text}" for remark in (what.paper.remarks if what.paper else ())]
+    notes = [f"The paper: {remark}" for remark in what.remarks]
+    data = {run.about["data"]: run.about.get("classes") or {} for run in runs.values()}
+    for name, classes in data.items():
+        counts = "/".join(str(number) for number in classes.values())
+        notes.append(f"Data: {name}" + (f", {counts} {'/'.join(classes)} classes." if counts else "."))
     models = {}
     for (place, _, _), run in runs.items():
         model = run.about["model"]

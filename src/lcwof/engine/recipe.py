@@ -75,7 +75,7 @@ class Stream:
 class Tune:
     episodes: int = 50  # validation episodes a candidate
     streams: int = 3  # of pseudo-sessions a candidate
-    grid: dict[str, Any] = field(default_factory=dict)  # lists by setting (["best"] of novel_bias); none: the method's
+    grid: dict[str, Any] | None = None  # lists by setting (["best"] of novel_bias); None: the method's; {}: only stops
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Recipe:
 
     def grid(self) -> dict[str, Any]:
         """What `tune` tries: lists of values by setting of the method."""
-        grid = flat(self.tune.grid) or dict(self.kind().grid)
+        grid = dict(self.kind().grid) if self.tune.grid is None else flat(self.tune.grid)
         for key, values in grid.items():
             if not isinstance(values, (list, tuple)) or not values:
                 raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")

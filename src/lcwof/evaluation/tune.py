@@ -126,9 +126,13 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def stops(longest: int) -> list[int]:
-    """Epochs at which stopping is considered: the start and about 20 more, evenly spread up to the longest."""
+    """Epochs at which stopping is considered: the start, the end and about 20 more, evenly spread.
+
+    >>> stops(45)
+    [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 45]
+    """
     step = max(1, longest // 20)
-    return list(range(0, longest + 1, step))
+    return sorted({*range(0, longest + 1, step), longest})
 
 
 def tune(

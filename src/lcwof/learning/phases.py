@@ -34,6 +34,7 @@ class Distillation:
     weight: float = 0.0  # 0: none
     temperature: float = 2.0
     unlabelled: int = 0  # images of validation classes, without their labels, whose answers are kept as well (KD+)
+    instead: bool = False  # of the weight constraint in phase 2
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,24 @@ def learn_novel(
     """Phase 2. support: (E, M) image indices; labels: (E, M) joint labels, all of them novel.
 
     CE_BN over novel samples is the cross-entropy of the joint logits, known classes first, with their head fixed. With
-    `keep`, the answers of `before` about these classes are kept, on the novel samples and on as many of the unlabelled
-    images (n,) an epoch as a batch has.
+    `keep`, the answers of `before` about these classes are kept, on the novel samples and on some of the unlabelled
+    images (n,), which join every batch.
     """
     known = learners.base_head.shape[1]
     first = 0 if how.normalised else known  # of the classes that samples are scored among
+    more = unlabelled.to(support.device) if keep.weight and unlabelled is not None else support[0, :0]
+    joining = min(how.batch, len(more))  # images beside those of every batch
 
     def samples(epoch: int) -> tuple[Tensor, Tensor]:
-        if not (keep.weight and unlabelled is not None and len(unlabelled)):
+        if not joining:
             return support, labels
-        drawn = draws["unlabelled", epoch].permutation(len(unlabelled))[:, : how.batch].to(support.device)
-        index = torch.cat([support, unlabelled.to(support.device)[drawn]], dim=1)
-        return index, torch.cat([labels, torch.full_like(drawn, -1)], dim=1)
+        order = draws["order", epoch].permutation(support.shape[1]).to(support.device)
+        parts = []
+        for number, some in enumerate(order.split(how.batch, dim=1)):
+            drawn = draws["unlabelled", epoch, number].permutation(len(more))[:, :joining].to(support.device)
+            parts += [(support.gather(1, some), labels.gather(1, some)), (more[drawn], torch.full_like(drawn, -1))]
+        index, answers = zip(*parts, strict=True)
+        return torch.cat(index, dim=1), torch.cat(answers, dim=1)
 
     def objective(batch: Batch) -> Tensor:
         targets = torch.where(batch.labels >= 0, batch.labels - first, -1)
@@ -86,7 +93,10 @@ def learn_novel(
             loss = loss + keep.weight * distillation(batch.logits, taught, keep.temperature)
         return loss
 
-    yield from descend(learners, ("novel_head",), samples, inputs, how, lam, draws, "phase 2", objective)
+    lam, how = 0.0 if keep.weight and keep.instead else lam, replace(how, batch=how.batch + joining)
+    yield from descend(
+        learners, ("novel_head",), samples, inputs, how, lam, draws, "phase 2", objective, shuffled=not joining
+    )
 
 
 def replayed(how: Phase3, base: Pool, shots: int) -> int:

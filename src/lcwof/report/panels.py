@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FEW = 12  # points, so that a table shows all of them
 _LEGEND = 0.5  # inches under printed panels
+_NARROW = 0.15  # of the axis: less has no room for a phase's whole name
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,17 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
             low, high = ([y + s * i for y, i in zip(line.y, line.interval, strict=True)] for s in (-1, 1))
             ax.fill_between(line.x, low, high, color=line.colour, alpha=0.13, linewidth=0)
             ax.plot(line.x, line.y, color=line.colour, linewidth=1.8, ls="--" if line.dashed else "-", label=line.name)
-        for where, name in panel.marks:
+        across = max(max(line.x) for line in panel.lines)
+        for at_mark, (where, name) in enumerate(panel.marks):
             ax.axvline(where, color=FAINT, linewidth=1.0, zorder=0)
+            ends = panel.marks[at_mark + 1][0] if at_mark + 1 < len(panel.marks) else across
+            short = name.removeprefix("phase ") if ends - where < _NARROW * across else name
             style: dict[str, Any] = {"color": QUIET, "fontsize": SIZE - 1, "va": "bottom", "parse_math": False}
-            ax.annotate(name, (where, 1), (3, 2), ax.get_xaxis_transform(), "offset points", **style)
+            ax.annotate(short, (where, 1), (3, 2), ax.get_xaxis_transform(), "offset points", **style)
         ax.set_title(panel.title, loc="left", fontsize=SIZE + 1, pad=20 if panel.marks else 8, parse_math=False)
         ax.set_xlabel(panel.along, color=QUIET, fontsize=SIZE)
+        if not column:
+            ax.set_ylabel("accuracy, %", color=QUIET, fontsize=SIZE)
     names = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
     style = {"frameon": False, "fontsize": SIZE - 1, "labelcolor": QUIET}
     figure.legend(names.values(), names, loc="lower center", ncols=min(len(names), 3 * columns), **style)

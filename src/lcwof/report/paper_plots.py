@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
 
 from lcwof.engine.run import Run
 from lcwof.errors import LcwofError
@@ -13,7 +12,7 @@ from lcwof.report.panels import Line, Panel
 from lcwof.report.reproduction import OurRow, Reproduction, Runs
 
 _LOOKS = {"N/J": (NOVEL, False), "N/N": (NOVEL, True), "B/J": (BASE, False), "B/B": (BASE, True), "hm": (HM, False)}
-_DROP = 1.0  # points that N/J may lie under its best where lambda still serves
+_DROP = {"N/J": 1.0, "B/B": 3.0}  # points that a measure may lie under its best where lambda still serves
 
 
 def plot_panels(what: Reproduction, runs: Runs) -> list[Panel]:
@@ -90,7 +89,7 @@ def _along(title: str, run: Run) -> Panel:
 
 
 def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
-    """Accuracies against lambda; shaded, the values that serve: N/J hardly under its best."""
+    """Accuracies against lambda; shaded, the values that serve."""
     values = {float(row.method["weight_constraint"]): run.summary() for row, run in runs}
     x = tuple(sorted(values))
     lines = [
@@ -98,20 +97,18 @@ def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
         for name, (colour, dashed) in _LOOKS.items()
         if name != "hm"
     ]
-    shaded = usable({v: values[v]["N/J"][0] for v in x})
+    shaded = usable({v: {name: values[v][name][0] for name in _DROP} for v in x})
     return Panel(setting, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded)
 
 
-def usable(novel: Mapping[float, float]) -> tuple[float, float]:
-    """The lambdas just before N/J drops: from the largest whose N/J lies at most a point under the best, down to the
-    next lower one tried (of the smallest: up, half the way to the next). Larger ones lose novel classes, smaller ones
-    lose base classes for nothing.
+def usable(found: Mapping[float, Mapping[str, float]]) -> tuple[float, float] | None:
+    """The lambdas that serve both ends: novel classes are learned and base classes kept, N/J and B/B hardly under their
+    best. Larger ones lose the first, smaller ones the second. None where no value does.
 
-    >>> usable({10.0: 57.0, 100.0: 56.0, 1000.0: 57.1, 10000.0: 40.0}), usable({100.0: 57.0, 10000.0: 40.0})
-    ((100.0, 1000.0), (100.0, 1000.0))
+    >>> curve = {1e2: (57, 70), 1e3: (57.5, 77), 1e4: (56.8, 79), 1e5: (40, 80)}
+    >>> usable({value: {"N/J": novel, "B/B": base} for value, (novel, base) in curve.items()})
+    (1000.0, 10000.0)
     """
-    tried, best = sorted(novel), max(novel.values())
-    last = max(i for i, value in enumerate(tried) if novel[value] >= best - _DROP)
-    if last == 0 and len(tried) > 1:
-        return tried[0], sqrt(tried[0] * tried[1])
-    return tried[max(last - 1, 0)], tried[last]
+    best = {name: max(each[name] for each in found.values()) for name in _DROP}
+    serve = [v for v, each in found.items() if all(each[name] >= best[name] - drop for name, drop in _DROP.items())]
+    return (min(serve), max(serve)) if serve else None

@@ -20,7 +20,7 @@ from lcwof.engine.recipe import RECIPES, Data
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.report.compare import Paired, paired_difference
-from lcwof.report.paper import PaperColumn, PaperPart, PaperTable, paper_figures, paper_table
+from lcwof.report.paper import PaperColumn, PaperFigure, PaperPart, PaperTable, paper_figures, paper_table
 
 
 class Place(NamedTuple):
@@ -48,7 +48,7 @@ class OurRow:
     name: str  # as the paper prints it; one that it does not print is added
     run: str  # name of the runs, which tables that ask for the same share
     method: dict[str, Any]
-    grid: dict[str, Any] = field(default_factory=dict)  # what is tried on validation; none: the method's own
+    grid: dict[str, Any] | None = None  # what is tried on validation; None: the method's own; {}: only when to stop
     tuned: bool = True
     backbone: str | None = None  # where the row is in one part of the table only
     split: str | None = None  # likewise
@@ -81,8 +81,18 @@ class Reproduction:
         if self.paper:
             other = "" if self.same_data else f" With {self.data} in place of {self.paper.data}."
             return f"Table {self.paper.number}: {self.paper.caption}{other}"
-        figure = next(f for f in paper_figures() if f.key == self.figure)
-        return f"Figure {figure.number}: {figure.shows} With {self.data}."
+        return f"Figure {self._drawn.number}: {self._drawn.shows} With {self.data}."
+
+    @property
+    def _drawn(self) -> PaperFigure:
+        return next(figure for figure in paper_figures() if figure.key == self.figure)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the paper's numbers or curves need to be read with."""
+        if self.paper:
+            return [remark.text for remark in self.paper.remarks]
+        return [self._drawn.remark] if self._drawn.remark else []
 
     @property
     def same_data(self) -> bool:
