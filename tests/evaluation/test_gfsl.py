@@ -19,7 +19,7 @@ from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.metrics import Margins
 from lcwof.evaluation.tune import Candidate, Tuning, _best_bias, _values, stops
 from lcwof.learning import Inputs, Phase2, Phase3
-from lcwof.methods import Task
+from lcwof.methods import BEST, Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.models import BaseModel
@@ -144,7 +144,8 @@ def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(
 
 def test_the_best_bias_is_found_without_learning_again(strokes: Dataset, strokes_model: BaseModel) -> None:
     asked = {"model": strokes_model, "data": strokes, "way": 3, "shot": 1, "episodes": 6}
-    tuning = tune(Prototypes, PrototypesConfig(novel_bias=-50.0), **asked)  # what a recipe says of it has no say here
+    settings = PrototypesConfig(novel_bias=-50.0)  # what a recipe says of it has no say here
+    tuning = tune(Prototypes, settings, grid={"novel_bias": [BEST]}, **asked)
     assert len(tuning.candidates) == 1 and tuning.found == ("novel_bias",) and not tuning.at_edge()
     found = tuning.best.settings["novel_bias"]
     around = sorted({found, *torch.linspace(-100, 200, 61).tolist()})

@@ -159,7 +159,9 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset, mo
     biased = tune_streams(type(method), method.config, model, data, source, 2, by="J/J", grid=few)
     assert biased.best.joint == max(c.joint for c in biased.candidates) and biased.why().startswith("J/J")
     carried = tune_streams(type(method), method.config, model, data, source, 1, carry=True, grid=few)
-    assert {c.settings["phase3.epochs"] for c in carried.candidates} == {1, 2, 5, 10, 20}, "each in streams of its own"
+    assert {c.settings["phase3.epochs"] for c in carried.candidates} == {0, 1, 2, 5, 10, 20}, (
+        "each in streams of its own"
+    )
     assert "nan" not in carried.why() and carried.as_json()["candidates"][0]["interval"] is None
     closed = short("pn")
     both = tune_streams(type(closed), closed.config, model, data, source, 2)
@@ -171,9 +173,9 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset, mo
         assert getattr(best, worth) >= max(getattr(c, worth) for c in tried.candidates) - 0.2, "what is best by it"
     tuned = short("ft")
     found = tune_streams(type(tuned), tuned.config, model, data, source, 2, at_once=1, grid={"descent.lr_head": [0.01]})
-    assert {c.settings["descent.epochs"] for c in found.candidates} == {1, 2, 5}
+    assert {c.settings["descent.epochs"] for c in found.candidates} == {0, 1, 2, 5}
     fits, herds = [], short("icarl")
     fit = type(herds).fit_base
     monkeypatch.setattr(type(herds), "fit_base", lambda self, base: fits.append(1) or fit(self, base))
-    tried = tune_streams(type(herds), herds.config, model, data, source, 1, grid={"descent.lr_head": [0.01, 0.1]})
-    assert len(tried.candidates) == 6 and len(fits) == 1, "the base fit does not depend on when learning stops"
+    tried = tune_streams(type(herds), herds.config, model, data, source, 1, grid={"descent.lr_tail": [0.01, 0.1]})
+    assert len(tried.candidates) == 8 and len(fits) == 1, "the base fit does not depend on when learning stops"

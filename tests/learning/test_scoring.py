@@ -5,7 +5,7 @@ import torch
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation.gfsl import prepare, run_episodes
-from lcwof.learning import Phase2, Phase3, Scoring
+from lcwof.learning import Phase2, Phase3, Scoring, whitening_of
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel
 
@@ -42,3 +42,19 @@ def test_a_good_start_is_far_above_chance_before_any_learning(digits: Dataset, d
     assert first.epoch == 0 and first.values[:, 0].mean() > 70, "N/N"
     assert first.values[:, 1].mean() > 85, "B/B: unit base weights judge as the base model does"
     assert last.values[:, 0].mean() > first.values[:, 0].mean() - 5
+
+
+def test_whitening_evens_out_variation_and_leaves_products_with_the_base_head() -> None:
+    torch.manual_seed(0)
+    stretch = torch.tensor([5.0, 1.0, 0.2])
+    embedded = torch.randn(4, 50, 3) * stretch + 10 * torch.randn(4, 1, 3)
+    whitening = whitening_of(embedded, 1e-6)
+    within = ((embedded - embedded.mean(1, keepdim=True)) @ whitening).flatten(0, 1)
+    torch.testing.assert_close(within.T @ within / (within.T @ within)[0, 0], torch.eye(3), atol=1e-3, rtol=1e-3)
+    head, centre, asked = torch.randn(4, 3), embedded.mean((0, 1)), torch.randn(1, 6, 3)
+    scoring = Scoring(scale=1.0, centre=centre, whitening=whitening)
+    lengths = ((asked - centre) @ whitening).norm(dim=-1, keepdim=True)
+    weights = torch.linalg.solve(whitening, head.T).T
+    expected = (asked - centre) @ head.T / lengths / weights.norm(dim=-1)
+    found = scoring.logits(asked, scoring.start_base(head)[None])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

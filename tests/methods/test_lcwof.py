@@ -193,3 +193,12 @@ def test_without_phase_3_tuning_stops_phase_2(digits: Dataset, digits_model: Bas
     )
     assert found[0].hm == pytest.approx(alone.best.hm), "the start is not mixed with the end"
     assert tuning.apply(config).phase3.epochs == 0
+
+
+def test_whitening_is_of_centred_cosines(digits: Dataset, digits_model: BaseModel) -> None:
+    for settings in ({"head": "linear"}, {"head": "cosine", "centred": False}):
+        with pytest.raises(LcwofError, match=r"method\.whiten is of centred cosines"):
+            learned(variant(whiten=0.3, **settings), digits, digits_model)
+    base, states = learned(variant(whiten=0.3, head="cosine", start="mean", phase2__epochs=0), digits, digits_model)
+    scoring = states[0].learners.scoring
+    assert scoring.whitening is not None and scoring.whitening.shape == (base.model.head.shape[1],) * 2

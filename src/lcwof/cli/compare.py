@@ -32,6 +32,7 @@ from lcwof.cli.streams import Way as StreamWay
 from lcwof.config import shown
 from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
+from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names
 from lcwof.report import as_json, results_table, sessions_table, streams_json, write_report
 from lcwof.report.compare import Paired, by_setting, method_name, reference, to_reference
@@ -147,9 +148,12 @@ def compare_stream(
 
 def recipes_of(start: Recipe, methods: str) -> dict[str, Recipe]:
     """A recipe for each method by name. A wrong name is found here, before any work starts."""
-    names = method_names() if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
-    found = {}
+    words = [word.strip() for word in methods.split(",") if word.strip()]
+    names = dict.fromkeys(name for word in words for name in (method_names() if word == "all" else [word]))
+    found: dict[str, Recipe] = {}
     for name in names:
+        if get_method(name).name in found:
+            raise LcwofError(f"--methods {methods}: two are named {get_method(name).name!r}; rename one.")
         own = start.method_name == name
         tune = start.tune if own else dataclasses.replace(start.tune, grid=None)  # a recipe's grid is of its own method
         settings = start.method if own else {"name": name}

@@ -9,7 +9,7 @@ import sys
 from inspect import getdoc
 from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -244,13 +244,11 @@ def methods(
     """
     found = {n: get_method(n) for n in ([name] if name else method_names())}
     if json_:
-        print(
-            json.dumps({n: {"about": m.__doc__, "settings": dataclasses.asdict(m.Config())} for n, m in found.items()})
-        )
+        print(json.dumps({each: _told(kind) for each, kind in found.items()}))
         return
     if name:
         kind = found[name]
-        say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\nSettings, and what each is tried with on validation:")
+        say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\n{_PROTOCOLS} Settings, and what each is tried with on validation:")
         tried = {**kind.grid, **({kind.stop[1]: "every epoch"} if kind.stop else {})}
         what, table = explained(kind.Config), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         for heading in ("setting", "default", "what it is"):
@@ -267,7 +265,23 @@ def methods(
     wide = max(len(each) for each, _, _ in rows), max(len(by) for _, by, _ in rows)
     for each, by, about in rows:  # what has no room is cut at the end
         console.print(Text(f"{each:{wide[0]}}  {by:{wide[1]}}  {about}"), no_wrap=True, overflow="ellipsis")
-    say("All serve both protocols, `evaluate` and `stream`. `lcwof methods NAME` tells all about one.")
+    say(f"{_PROTOCOLS} `lcwof methods NAME` tells all about one.")
+
+
+_PROTOCOLS = "For both protocols, one set of novel classes (`evaluate`) and a sequence of sets (`stream`)."
+
+
+def _told(kind: type[Method]) -> dict[str, Any]:
+    """A method for programs."""
+    return {
+        "source": source_of(kind),
+        "about": getdoc(kind),
+        "protocols": ["evaluate", "stream"],
+        "keeps base logits": kind.keeps_base,
+        "settings": dataclasses.asdict(kind.Config()),
+        "tried": {key: list(values) for key, values in kind.grid.items()},
+        "stops at": kind.stop[1] if kind.stop else None,
+    }
 
 
 def _briefly(source: str) -> tuple[str, str]:

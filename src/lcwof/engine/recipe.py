@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,18 @@ def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:
             _overlay(tree[key], value)
         else:
             tree[key] = value
+
+
+def set_apart(method: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a method, as recipes and run folders have them, that are not its defaults: so that one that did
+    not have a setting yet is the same as one that leaves it alone.
+
+    >>> set_apart({"name": "lcwof", "adapt": 1, "phase2": {"epochs": 30}})
+    {'name': 'lcwof', 'phase2.epochs': 30}
+    """
+    defaults = flat(dataclasses.asdict(get_method(str(method["name"])).Config()))
+    defaults, found = (json.loads(json.dumps(x)) for x in (defaults, flat(method)))
+    return {key: value for key, value in found.items() if key not in defaults or defaults[key] != value}
 
 
 def pick_device(name: str) -> torch.device:

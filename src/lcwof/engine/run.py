@@ -15,12 +15,12 @@ from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine.folder import RunFolder, read_about, read_lines
 from lcwof.engine.origin import hardware, versions
-from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, mean_and_interval, prepare, run_episodes
 from lcwof.learning.inputs import even
-from lcwof.methods import Fitting, Method
+from lcwof.methods import Fitting, Method, own_code
 from lcwof.models import BaseModel
 
 
@@ -137,6 +137,7 @@ def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) 
         "versions": versions(),
         "hardware": hardware(model.head.device),
         "compute": compute.words,
+        **({"code": code} if (code := own_code(recipe.kind())) else {}),
     }
 
 
@@ -179,6 +180,7 @@ def what_decides(about: dict[str, Any]) -> dict[str, Any]:
     recipe = {k: v for k, v in about["recipe"].items() if k not in without}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k not in ("episodes", "answers")}
+    recipe["method"] = set_apart(recipe["method"])
     precision = about.get("compute", "float32").split(",")[0]
-    same = {key: about.get(key) for key in ("model", "data", "protocol")}
+    same = {key: about.get(key) for key in ("model", "data", "protocol", "code")}
     return {"recipe": recipe, "precision": precision, **same}

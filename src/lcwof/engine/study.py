@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lcwof.config import flat
 from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
 from lcwof.engine.choose import OUTCOMES, Outcome, choose, choose_stream, chosen_stream, write_choice
-from lcwof.engine.recipe import Data, Recipe, read_recipe
+from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
 from lcwof.errors import LcwofError
 from lcwof.evaluation import Tuning
+from lcwof.methods import own_code
 from lcwof.models import BaseModel
 
 Show = Callable[..., None]  # (done, total) and, if need be, a short text
@@ -144,7 +144,9 @@ class Study:
         about = self.model(dataclasses.replace(recipe, model=model)).told() if model else None
         data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
         outcome = "" if whatever_outcome else entry.outcome
-        return cache_key([tree["method"], recipe.grid(), number, how, about, data, outcome])
+        code = own_code(recipe.kind())
+        asked = [set_apart(tree["method"]), recipe.grid(), number, how, about, data, outcome]
+        return cache_key([*asked, code] if code else asked)
 
     def _lacks(self, run: Run | StreamRun, entry: Entry) -> bool:
         """Whether more episodes, or streams, are asked for than the run has."""
@@ -164,12 +166,13 @@ class Study:
         chosen_for = why.get("asked", "") if entry.tuned else ""
         other += [] if entry.tuned == bool(why) and chosen_for in ("", self._asked(entry)) else ["tuning"]
         mine, theirs = (
-            {key: value for key, value in flat(x["method"]).items() if key not in why.get("settings", {})}
+            {key: value for key, value in set_apart(x["method"]).items() if key not in why.get("settings", {})}
             for x in (asked, found)
         )
         other += [] if mine == theirs else ["method"]
         about = json.loads(json.dumps(self.model(entry.recipe).told()))
         other += ["model"] if run.about["model"] != about else []
+        other += ["the method's code"] if run.about.get("code") != own_code(entry.recipe.kind()) else []
         if other:
             raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
         return run

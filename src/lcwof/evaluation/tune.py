@@ -189,7 +189,7 @@ def tune_streams(
     along_the_way = kind.settles and stop == kind.stop and not carry
     if stop and not along_the_way:
         longest = kind(config).phases()[stop[0]]
-        grid.setdefault(stop[1], sorted({max(1, longest // part) for part in (1, 2, 4, 8, 16)}))
+        grid.setdefault(stop[1], sorted({0, *(max(1, longest // part) for part in (1, 2, 4, 8, 16))}))
     tried: list[Candidate] = []
     for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting, True):
         field, moments = _stopping(method, at_all=along_the_way)

@@ -9,7 +9,7 @@ from lcwof.learning.losses import base_normalized_cross_entropy, cross_entropy, 
 from lcwof.learning.phase1 import Phase1
 from lcwof.learning.phases import Distillation, Phase2, Phase3, calibrate, learn_novel, replayed
 from lcwof.learning.pretrain import base_accuracy, pretrain
-from lcwof.learning.scoring import Scoring, centre_of
+from lcwof.learning.scoring import Scoring, embed_plain, whitening_of
 from lcwof.learning.tail import Tail
 
 __all__ = [
@@ -26,11 +26,12 @@ __all__ = [
     "base_accuracy",
     "base_normalized_cross_entropy",
     "calibrate",
-    "centre_of",
     "cross_entropy",
     "descend",
+    "embed_plain",
     "learn_novel",
     "pretrain",
     "replayed",
     "weight_constraint",
+    "whitening_of",
 ]

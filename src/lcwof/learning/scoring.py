@@ -13,13 +13,14 @@ from lcwof.learning.inputs import Inputs
 
 @dataclass(frozen=True)
 class Scoring:
-    """How well an embedding f fits a class weight w: w . f, or scale * cos(f - centre, w).
+    """How well an embedding f fits a class weight w: w . f, or scale * cos((f - centre) whitening, w).
 
     With `bias` each class has one of its own: the weight of an input that is always 1, the last of D + 1.
     """
 
     scale: float | None = None  # None: a linear head
     centre: Tensor | None = None  # (D,): of the base classes' embeddings
+    whitening: Tensor | None = None  # (D, D): makes the directions in which base classes vary count less
     bias: bool = False  # of a linear head
 
     def logits(self, embedded: Tensor, heads: Tensor) -> Tensor:
@@ -34,10 +35,14 @@ class Scoring:
 
     def directions(self, embedded: Tensor) -> Tensor:
         """Unit vectors from the centre to embeddings."""
-        return F.normalize(embedded if self.centre is None else embedded - self.centre, dim=-1)
+        apart = embedded if self.centre is None else embedded - self.centre
+        return F.normalize(apart if self.whitening is None else apart @ self.whitening, dim=-1)
 
     def start_base(self, head: Tensor) -> Tensor:
-        """Weights of the base classes to start from, given phase 1's, which has no bias."""
+        """Weights of the base classes to start from, given phase 1's, which has no bias. Where embeddings are
+        whitened, the opposite is done to these: products with embeddings from the centre stay as they were."""
+        if self.whitening is not None:
+            head = torch.linalg.solve(self.whitening, head.mT).mT
         head = head if self.scale is None else F.normalize(head, dim=-1)
         return F.pad(head, (0, 1)) if self.bias else head
 
@@ -53,11 +58,23 @@ class Scoring:
         return F.pad(found, (0, 1)) if self.bias else found
 
 
-def centre_of(inputs: Inputs, images: Tensor) -> Tensor:
-    """The mean embedding, under the base model, of the given images: (n,) -> (D,)."""
-    weights = inputs.tail.copies(1)
-    parts = [inputs.tail.embed(weights, inputs.plain(part[None]), once=True) for part in images.split(_AT_ONCE)]
-    return torch.cat(parts, dim=1).mean(dim=(0, 1))
+def embed_plain(inputs: Inputs, images: Tensor) -> Tensor:
+    """Embeddings of images under the base model: (C, n) -> (C, n, D)."""
+    weights, flat = inputs.tail.copies(1), images.flatten()
+    parts = [inputs.tail.embed(weights, inputs.plain(part[None]), once=True)[0] for part in flat.split(_AT_ONCE)]
+    return torch.cat(parts).unflatten(0, images.shape)
+
+
+def whitening_of(embedded: Tensor, shrink: float) -> Tensor:
+    """(S / s + shrink)^-1/2, S being the covariance within classes and s its mean variance: (C, n, D) -> (D, D).
+
+    >>> apart = torch.tensor([[[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]])
+    >>> whitening_of(apart, 0.0).diag()  # variances 2 and 0.5, 1.6 and 0.4 of their mean
+    tensor([0.7906, 1.5811])
+    """
+    apart = (embedded - embedded.mean(dim=1, keepdim=True)).flatten(0, 1).double()
+    variances, axes = torch.linalg.eigh(apart.mT @ apart)
+    return ((axes * (variances / variances.mean() + shrink).rsqrt()) @ axes.mT).float()
 
 
 _AT_ONCE = 64

@@ -18,7 +18,18 @@ from lcwof.methods import (
     topic,
     ucir,
 )
-from lcwof.methods.base import BEST, Base, Fitting, Method, State, Task, get_method, method_names, register_method
+from lcwof.methods.base import (
+    BEST,
+    Base,
+    Fitting,
+    Method,
+    State,
+    Task,
+    get_method,
+    method_names,
+    own_code,
+    register_method,
+)
 
 __all__ = [
     "BEST",
@@ -39,6 +50,7 @@ __all__ = [
     "joint",
     "lcwof",
     "method_names",
+    "own_code",
     "pn",
     "protogan",
     "register_method",

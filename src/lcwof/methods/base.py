@@ -8,6 +8,8 @@ Registering a method makes it listed, tested, tunable and runnable from the comm
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,6 +159,9 @@ M = TypeVar("M", bound=type[Method])
 
 def register_method(name: str) -> Callable[[M], M]:
     def register(method: M) -> M:
+        there = _METHODS.get(name)
+        if there and (there.__module__, there.__qualname__) != (method.__module__, method.__qualname__):
+            raise LcwofError(f"a method is named {name!r} already, {there.__qualname__}: give yours another name.")
         method.name = name
         _METHODS[name] = method
         return method
@@ -180,9 +185,20 @@ def get_method(name: str) -> type[Method]:
     return _METHODS[name]
 
 
+def own_code(kind: type[Method]) -> str | None:
+    """A hash of the file of a user's own method, so that what another version of it did is told apart; None for those
+    that come with the package, whose version tells."""
+    if not kind.__module__.startswith(_OWN):
+        return None
+    return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:12]
+
+
+_OWN = "lcwof_method_"  # modules made of users' files
+
+
 def _from_file(file: Path, wanted: str) -> type[Method]:
     file = file.resolve()
-    key = f"lcwof_method_{file}"
+    key = f"{_OWN}{file}"
     if key not in sys.modules:
         if not file.is_file():
             raise LcwofError(f"no file {file} to take a method from.")

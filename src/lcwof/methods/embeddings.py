@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -110,7 +112,8 @@ def cosine_head(base: Base, steps: int, lr: float) -> tuple[Tensor, Tensor]:
     labels = labels.to(embedded.device)
     weights = torch.stack([F.normalize(x, dim=-1).mean(0) for x in groups]).requires_grad_()
     scale = torch.tensor(10.0, device=embedded.device, requires_grad=True)
-    optimiser = torch.optim.Adam([weights, scale], lr=lr)
+    parts: list[dict[str, Any]] = [{"params": [weights]}, {"params": [scale], "lr": 10 * lr}]  # a scale goes far
+    optimiser = torch.optim.Adam(parts, lr=lr)
     for _ in range(steps):
         loss = F.cross_entropy(scale * embedded @ F.normalize(weights, dim=-1).T, labels)
         optimiser.zero_grad()

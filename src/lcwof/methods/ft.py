@@ -9,12 +9,13 @@ from types import MappingProxyType
 from torch import Tensor
 
 from lcwof.learning import Descent, Learners, Scoring, descend
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
     adapt: int = 1  # stages of the backbone that adapt, counted from the last
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
     descent: Descent = field(default_factory=lambda: Descent(epochs=100))
 
 
@@ -26,10 +27,11 @@ class FineTuneState(State):
 @register_method("ft")
 class FineTune(Method):
     """Cross-entropy over the joint logits on the novel examples only, tail and both heads free: no constraint, no
-    replay. Uses the shared base model. Even the number of epochs is tuned, which lets it stop before it forgets."""
+    replay. Uses the shared base model. Even the number of epochs is tuned, which lets it stop before it forgets, and so
+    is a bias of few-shot classes, without test data."""
 
     Config = FineTuneConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1), "novel_bias": (BEST,)})
     stop = ("fine-tuning", "descent.epochs")
     config: FineTuneConfig
 

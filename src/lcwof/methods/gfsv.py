@@ -24,33 +24,45 @@ class VideoConfig:
 @dataclass
 class VideoState(State):
     weights: Tensor  # (E, C, D)
+    support: Tensor  # (E, M, D): embeddings of all shots seen so far
+    labels: Tensor  # (E, M), positions among the few-shot classes
 
 
 @register_method("gfsv")
 class Video(Method):
     """logits = w_c . f(x) over a frozen backbone; the weights of novel classes are fitted to their shots by Adam, among
     the novel classes alone, and stand beside the base head. Uses the shared base model. The retrieval of more videos
-    from a tagged web corpus, which the paper adds, needs that corpus and is not here. A bias tuned without test
-    data is added to novel logits."""
+    from a tagged web corpus, which the paper adds, needs that corpus and is not here. The source has one session: here
+    the embeddings of all shots are kept, and a new session fits all few-shot classes together. A bias tuned without
+    test data is added to novel logits."""
 
     Config, StateClass = VideoConfig, VideoState
     keeps_base = True
-    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "steps": (30, 100, 300), "novel_bias": (BEST,)})
     config: VideoConfig
 
     def start(self, base: Base, fitted: None, learners: int) -> VideoState:
-        return VideoState("fitting", 0, base.model.head.expand(learners, -1, -1))
+        head = base.model.head.to(base.inputs.device).expand(learners, -1, -1)
+        labels = torch.zeros(learners, 0, dtype=torch.long, device=head.device)
+        return VideoState("fitting", 0, head, head[:, :0], labels)
 
     def grow(self, base: Base, fitted: None, before: VideoState, task: Task) -> Iterator[VideoState]:
-        embedded = base.inputs.plain(task.support)
-        novel = fresh_head(task.way, before.weights, task.draws).requires_grad_()
+        old = len(base.model.head)
+        known = before.weights.shape[1] - old
+        support = torch.cat([before.support, base.inputs.plain(task.support)], dim=1)
+        labels = torch.cat([before.labels, task.labels + known], dim=1)
+        novel = fresh_head(known + task.way, before.weights, task.draws).requires_grad_()
         optimiser = torch.optim.Adam([novel], lr=self.config.lr)  # elementwise, so learners do not touch
         for _ in range(self.config.steps):
-            loss = cross_entropy(embedded @ novel.mT, task.labels).sum()
+            loss = cross_entropy(support @ novel.mT, labels).sum()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        yield VideoState("fitting", 1, torch.cat([before.weights, novel.detach()], dim=1))
+        weights = torch.cat([before.weights[:, :old], novel.detach()], dim=1)
+        yield VideoState("fitting", 1, weights, support, labels)
+
+    def kept(self, base: Base, memory: Task) -> int:
+        return memory.support.shape[1]
 
     def logits(self, state: VideoState, maps: Tensor) -> Tensor:
         return maps @ state.weights.mT

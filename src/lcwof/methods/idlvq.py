@@ -119,7 +119,7 @@ class References(Method):
     as in `ucir`; the kernel of the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
 
     Config = ReferencesConfig
-    grid = MappingProxyType({"less_forget": (1.0, 25.0), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: ReferencesConfig
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from lcwof.learning import Descent, Learners, Scoring, descend
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 
 
 @dataclass(frozen=True)
 class JointConfig:
     adapt: int = 1  # stages of the backbone that are trained again, counted from the last
     per_class: int = 20  # base images a class and epoch, drawn anew
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
     descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
 
@@ -27,9 +29,11 @@ class JointState(State):
 @register_method("joint")
 class Joint(Method):
     """Cross-entropy over all classes on the union of all data so far, base and few-shot, from the base model on; no
-    balance, no constraint. Uses the shared base model and all base training images, before every evaluation."""
+    balance, no constraint. Uses the shared base model and all base training images, before every evaluation. Few-shot
+    classes are seen less than base classes: a bias of theirs is tuned without test data."""
 
     Config = JointConfig
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
     stop = ("joint", "descent.epochs")
     settles = True
     config: JointConfig

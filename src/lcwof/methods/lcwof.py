@@ -18,13 +18,14 @@ from lcwof.learning import (
     Phase3,
     Scoring,
     calibrate,
-    centre_of,
+    embed_plain,
     learn_novel,
     replayed,
+    whitening_of,
 )
 from lcwof.methods.base import Base, Method, State, Task, register_method
 
-_CENTRE = 20  # training images a base class that the centre is taken from
+_CENTRE, _WHITEN = 20, 60  # training images a base class that the centre, and the variation, are taken from
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class LCwoFConfig:
     bias: bool = False  # of each class, in a linear head
     scale: float = 20.0  # of the cosines
     centred: bool = True  # cosines of embeddings less the base classes' centre
+    whiten: float = 0.0  # of centred cosines: how much of the mean variance is added before whitening; 0: no whitening
     start: Literal["random", "mean"] = "random"  # of the novel weights; mean: the mean direction of the examples
     novel_bias: float = 0.0  # added to the logits of few-shot classes when all is learned
     phase2: Phase2 = field(default_factory=Phase2)
@@ -78,26 +80,26 @@ class LCwoF(Method):
             return self.config.weight_constraint
         return 5e2 if shots == 1 else 5e3
 
-    def fit_base(self, base: Base) -> Tensor | None:
-        """The centre of the base classes' embeddings, from a few training images of each, where it is used."""
-        linear = self.config.head == "linear"
-        if (linear and self.config.start == "random") or not self.config.centred:
-            return None
-        few = base.pool.table[:, : max(1, min(_CENTRE, int(base.pool.counts.min())))]
-        return centre_of(base.inputs, few.flatten())
-
-    def scoring(self, base: Base, centre: Tensor | None) -> Scoring:
-        cosine = self.config.head == "cosine"
-        if cosine and self.config.bias:
+    def fit_base(self, base: Base) -> Scoring:
+        """How embeddings are scored; where they are centred or whitened, from a few training images of each class."""
+        config, cosine = self.config, self.config.head == "cosine"
+        if cosine and config.bias:
             raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
-        scale = self.config.scale if cosine else None
-        return Scoring(scale, centre, self.config.bias)
+        if config.whiten and not (cosine and config.centred):
+            raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
+        scale = config.scale if cosine else None
+        if not config.centred or not (cosine or config.start == "mean"):
+            return Scoring(scale, bias=config.bias)
+        few = max(1, min(_WHITEN if config.whiten else _CENTRE, int(base.pool.counts.min())))
+        embedded = embed_plain(base.inputs, base.pool.table[:, :few])
+        whitening = whitening_of(embedded, config.whiten) if config.whiten else None
+        return Scoring(scale, embedded[:, :_CENTRE].mean(dim=(0, 1)), whitening, config.bias)
 
-    def start(self, base: Base, fitted: Tensor | None, learners: int) -> LCwoFState:
+    def start(self, base: Base, fitted: Scoring, learners: int) -> LCwoFState:
         own = self.config.batch_norm == "adapting"
-        return LCwoFState("phase 1", 0, Learners.start(base.inputs, learners, self.scoring(base, fitted), own))
+        return LCwoFState("phase 1", 0, Learners.start(base.inputs, learners, fitted, own))
 
-    def grow(self, base: Base, fitted: Tensor | None, before: LCwoFState, task: Task) -> Iterator[LCwoFState]:
+    def grow(self, base: Base, fitted: Scoring, before: LCwoFState, task: Task) -> Iterator[LCwoFState]:
         """Phase 2. The constraint holds to the weights after phase 1, however many tasks there were."""
         config = self.config
         learners = before.learners.grown(task.way, task.draws)
@@ -134,7 +136,7 @@ class LCwoF(Method):
         how, stream = self.config.phase3, memory.lasting is not None
         return replace(how, replay_per_class=1) if stream and how.replay_per_class is None else how
 
-    def settle(self, base: Base, fitted: Tensor | None, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
+    def settle(self, base: Base, fitted: Scoring, state: LCwoFState, memory: Task) -> Iterator[LCwoFState]:
         """Phase 3, on a copy."""
         if not self.config.phase3.epochs:
             return
@@ -173,5 +175,5 @@ class LCwoF(Method):
     def pack(self, state: LCwoFState) -> dict[str, Tensor]:
         return state.learners.weights()
 
-    def unpack(self, base: Base, fitted: Tensor | None, tensors: dict[str, Tensor]) -> LCwoFState:
-        return LCwoFState("phase 2", 0, Learners.unpack(base.inputs.tail, tensors, self.scoring(base, fitted)))
+    def unpack(self, base: Base, fitted: Scoring, tensors: dict[str, Tensor]) -> LCwoFState:
+        return LCwoFState("phase 2", 0, Learners.unpack(base.inputs.tail, tensors, fitted))

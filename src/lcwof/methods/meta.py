@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -117,10 +120,7 @@ def meta_train(
 ) -> None:
     """Train a module by Adam; the loss of a step depends on its number alone, and moves what it depends on. Where the
     base has a place for it, the outcome is kept there and found again, and an interrupted training goes on."""
-    computed = __version__, str(base.inputs.compute.dtype)
-    config = {key: value for key, value in asdict(method.config).items() if key != "novel_bias"}  # that is chosen later
-    identity = [method.name, config, base.model.about, float(base.model.head.double().sum()), computed]
-    file = base.store / f"{cache_key(identity)}.safetensors" if base.store else None
+    file = base.store / f"{cache_key(_identity(method, base))}.safetensors" if base.store else None
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, betas=betas)
     done = 0
     if file and file.exists():
@@ -147,6 +147,18 @@ def meta_train(
             save_tensors(file, _KIND, tensors, {"steps": step + 1})
             saved = time.monotonic()
     module.requires_grad_(False)
+
+
+def _identity(method: Method, base: Base) -> list[object]:
+    """What the outcome of a meta-training depends on."""
+    config = {key: value for key, value in asdict(method.config).items() if key != "novel_bias"}  # that is chosen later
+    source = hashlib.sha256(Path(inspect.getfile(type(method))).read_bytes())
+    seen = base.pool.table[:, 0]  # an image of each class tells data sets apart
+    content = hashlib.sha256()
+    for tensor in (*base.model.tensors().values(), base.pool.table, base.pool.counts, base.inputs.pixels[seen]):
+        content.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    how = __version__, str(base.inputs.compute.dtype)
+    return [method.name, config, base.model.description(), source.hexdigest(), content.hexdigest(), how]
 
 
 def ruled_out(logits: Tensor, out: Tensor) -> Tensor:

@@ -69,13 +69,13 @@ class Episodic(nn.Module):
 class Prototypes(Method):
     """logits = -||f(x) - p_c||^2 with p_c the mean embedding of class c: of all its training images for a base class,
     of its shots for a novel one; a bias tuned on validation is added to the novel logits. By default f is the shared
-    base model. With meta_steps, its last stages are first trained on made-up episodes of base classes, as in the
-    original, on softmax over the distances to the prototypes of an episode; where the original begins with random
-    weights, this begins with the base model, and learns a scale of the distances."""
+    base model. With meta_steps, which `tune` also tries, its last stages are first trained on made-up episodes of base
+    classes, as in the original, on softmax over the distances to the prototypes of an episode; where the original
+    begins with random weights, this begins with the base model, and learns a scale of the distances."""
 
     Config = PrototypesConfig
     keeps_base = True
-    grid = MappingProxyType({"novel_bias": (BEST,)})
+    grid = MappingProxyType({"meta_steps": (0, 300), "novel_bias": (BEST,)})
     config: PrototypesConfig
 
     @property

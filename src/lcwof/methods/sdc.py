@@ -46,7 +46,7 @@ class Drift(Method):
     images. Uses the shared base model. A bias tuned without test data is added to few-shot classes."""
 
     Config = DriftConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: DriftConfig
 

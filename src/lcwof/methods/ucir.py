@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lcwof.learning import Batch, Descent, Learners, Scoring, descend
 from lcwof.learning.losses import cross_entropy, mean_where
-from lcwof.methods.base import Base, Method, State, Task, register_method
+from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import balanced, cosine_head, herded
 
 
@@ -25,6 +25,7 @@ class UCIRConfig:
     hardest: int = 2  # how many of those
     head_steps: int = 300  # full-batch Adam steps that fit the cosine head to the base classes
     head_lr: float = 1e-2
+    novel_bias: float = 0.0  # added to the logits of few-shot classes
     descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
 
@@ -57,10 +58,11 @@ class UCIR(Method):
     """logits = s cos(f(x), w_c); loss = cross-entropy + lambda (1 - cos(f, f_old)) + a margin between the class of an
     old exemplar and the nearest new classes; new weights start imprinted. Every epoch shows as many exemplars of an old
     class as there are shots, which stands for the original's last, class-balanced fine-tuning. The cosine head and s
-    are fitted to the base classes over the shared base model."""
+    are fitted to the base classes over the shared base model. lambda, margin and the number of nearest classes are the
+    source's; a bias of few-shot classes is tuned without test data."""
 
     Config = UCIRConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (1.0, 5.0, 25.0)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
     stop = ("learning", "descent.epochs")
     config: UCIRConfig
 
