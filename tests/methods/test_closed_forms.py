@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,3 +181,26 @@ def test_an_interrupted_meta_training_ends_as_an_uninterrupted_one(
         torch.testing.assert_close(resumed.state_dict()[name], value)
     prepare(method, digits_model, digits, fitting=stop)
     assert len(steps) == 7, "what is trained is found again"
+
+
+def test_a_meta_training_is_found_again_only_where_all_it_depends_on_is_the_same(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LCWOF_CACHE", str(tmp_path))
+    method, steps = Dynamic(DynamicConfig(meta_steps=1, head_steps=2)), list[int]()
+
+    def trained(model: BaseModel, data: Dataset) -> bool:
+        steps.clear()
+        prepare(method, model, data, fitting=lambda what, done, total: steps.append(done))
+        return bool(steps)
+
+    assert trained(digits_model, digits) and not trained(digits_model, digits)
+    fewer = dataclasses.replace(digits.split, train=digits.split.train[::2])
+    assert trained(digits_model, dataclasses.replace(digits, split=fewer)), "other base images"
+    about = vars(digits_model)
+    assert trained(BaseModel(**{**about, "mean": tuple(x + 0.1 for x in digits_model.mean)}), digits), "other inputs"
+    backbone = copy.deepcopy(digits_model.backbone)
+    with torch.no_grad():
+        for weight in backbone.parameters():
+            weight.mul_(1.5)
+    assert trained(BaseModel(**{**about, "backbone": backbone}), digits), "another backbone under the same head"

@@ -1,0 +1,71 @@
+"""A method in a file of the user's own, from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lcwof.cli.compare import recipes_of
+from lcwof.cli.main import app
+from lcwof.engine import read_recipe
+from lcwof.errors import LcwofError
+from lcwof.methods import base as registry
+from lcwof.methods import method_names
+from lcwof.models import BaseModel
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """README's method, unregistered again afterwards."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "cache"))
+    (code,) = re.findall(r"```python\n(from dataclasses.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "mine.py"
+    file.write_text(code, encoding="utf-8")
+    return file
+
+
+def lcwof(*words: object) -> tuple[str, BaseException | None]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.stdout, result.exception
+
+
+def test_it_is_evaluated_and_compared_and_an_edited_one_is_told_apart(
+    mine: Path, digits_model: BaseModel, tmp_path: Path
+) -> None:
+    model = tmp_path / "base.safetensors"
+    digits_model.save(model)
+    common = ["--data", "digits", "--model", model, "--way", 2, "--shot", 1]
+    words = ["evaluate", *common, "--method", f"{mine}:Mine", "-o", tmp_path / "run", "--json"]
+    said, _ = lcwof(*words, "--episodes", 2)
+    assert json.loads(said)["episodes"] == 2
+    compared = ["compare", *common, "--episodes", 2, "--set", "tune.episodes=2", "-o", tmp_path / "c", "--json"]
+    said, _ = lcwof(*compared, "--methods", f"iw,{mine}:Mine")
+    assert {row["method"] for row in json.loads(said)} == {"iw", "Mine"}
+    mine.write_text(mine.read_text().replace("self.config.length * member", "2 * self.config.length * member"))
+    del sys.modules[f"lcwof_method_{mine}"]
+    for again, why in ((words, "exists: choose another --out"), (compared, "other settings")):
+        _, error = lcwof(*again, "--episodes", 3, *(["--methods", f"{mine}:Mine"] if again is compared else []))
+        assert isinstance(error, LcwofError) and why in str(error), "what another version did is not gone on with"
+
+
+def test_names_are_not_taken_twice(mine: Path, tmp_path: Path) -> None:
+    start = read_recipe([], {}, [])
+    assert set(recipes_of(start, f"all,{mine}:Mine")) == {*method_names(), "mine"}
+    other = tmp_path / "other.py"
+    other.write_text(mine.read_text().replace('@register_method("mine")\n', ""))
+    twin = tmp_path / "twin.py"
+    twin.write_text(other.read_text())
+    with pytest.raises(LcwofError, match="two are named 'Mine'; rename one"):
+        recipes_of(start, f"{other}:Mine,{twin}:Mine")
+    thief = tmp_path / "thief.py"
+    thief.write_text(mine.read_text().replace('"mine"', '"iw"', 1))
+    with pytest.raises(LcwofError, match="a method is named 'iw' already, Imprinting: give yours another name"):
+        recipes_of(start, f"{thief}:Mine")
