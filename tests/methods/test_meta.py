@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lcwof.data import Dataset
+from lcwof.evaluation import prepare
 from lcwof.methods.aan import FastProblem, recurrent_back_propagation
-from lcwof.methods.protogan import GAN, ProtoGANConfig, class_balanced, gaussian, gradient_penalty
+from lcwof.methods.protogan import GAN, ProtoGAN, ProtoGANConfig, class_balanced, gaussian, gradient_penalty
 from lcwof.methods.rgfsl import GraphConvolution, with_novel
+from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
 
@@ -129,6 +132,23 @@ def test_the_generator_finds_the_mean_of_a_class_beside_its_prototype() -> None:
         made = gan.generate(prototypes, 200, Randomness.of_episodes(3, [0]))
     apart = made.view(8, 200, 2).mean(1) - prototypes[0]
     torch.testing.assert_close(apart.mean(0), shift, atol=0.1, rtol=0)
+
+
+def test_what_the_trained_generator_makes_varies_as_embeddings_do(strokes: Dataset, strokes_model: BaseModel) -> None:
+    """Of classes that it has not seen, with the default settings: not all that much, but more than before training."""
+
+    def variation(embedded: Tensor) -> float:
+        return float((embedded - embedded.mean(1, keepdim=True)).square().sum(-1).mean().sqrt())
+
+    made = {}
+    for steps in (0, ProtoGANConfig().meta_steps):
+        base, (gan, _) = prepare(ProtoGAN(ProtoGANConfig(meta_steps=steps)), strokes_model, strokes)
+        later = strokes.images.of_classes(strokes.split.val)
+        real = torch.stack([base.inputs.plain(group[:20]) for group in later]) / gan.unit
+        with torch.no_grad():
+            found = gan.generate(real[:, :5].mean(1)[None], 20, Randomness.of_episodes(0, [0]))
+        made[steps] = variation(found.view(real.shape)) / variation(real)
+    assert 1.5 * made[0] < made[3000] < 1.5, made
 
 
 def test_players_of_the_gan_move_in_turn() -> None:

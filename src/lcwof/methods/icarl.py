@@ -44,8 +44,8 @@ class ICaRLState(State):
 
 @register_method("icarl")
 class ICaRL(Method):
-    """Cross-entropy over all classes on the new examples and on exemplars, and KL(old || new) of the softened answers
-    about old classes; exemplars of base classes are herded, shots are all kept. The class with the nearest mean of
+    """loss = CE over all classes + lambda T^2 KL(softmax(old / T) || softmax(new / T)) over old classes, on the new
+    examples and on exemplars; exemplars of base classes are herded, shots are all kept. The class with the nearest mean of
     exemplars wins. Uses the shared base model. 20 exemplars a class are the source's 2,000 for 100 classes; a bias of
     few-shot classes is tuned without test data."""
 

@@ -24,8 +24,8 @@ class ProtoGANConfig:
     penalty: float = 10.0  # on critics whose gradient is not of length 1
     matching: float = 1.0  # of the class means of generated and real embeddings: without it the game runs in circles
     critic_steps: int = 5  # for one of the generator
-    meta_steps: int = 1200  # of critic and generator together
-    meta_lr: float = 1e-4
+    meta_steps: int = 3000  # of critic and generator together
+    meta_lr: float = 1e-3
     meta_betas: tuple[float, float] = (0.5, 0.9)  # a critic's past is about another generator
     meta_episodes: int = 2  # a step
     meta_way: int = 8
@@ -123,10 +123,11 @@ class ProtoGAN(Method):
     the base head and from the mean directions of shots and takes a fixed number of Adam steps, each on other real and
     other generated embeddings. All base images are used while learning and count as kept. In later sessions the
     classifier goes on from where it stood, with embeddings generated for all few-shot classes so far, whose shots are
-    kept."""
+    kept. On the drawn characters of `strokes`, with conv4, what is generated varies 60% as much as real embeddings
+    do, and moves hm by less than a point: the shots and the balance of classes do most."""
 
     Config, StateClass = ProtoGANConfig, ProtoGANState
-    grid = MappingProxyType({"novel_bias": (BEST,)})
+    grid = MappingProxyType({"lr": (1e-3, 1e-2), "novel_bias": (BEST,)})
     config: ProtoGANConfig
 
     def fit_base(self, base: Base) -> tuple[GAN, FakeSource]:

@@ -122,7 +122,8 @@ class Topic(Method):
     second to it for one of its examples, and edges between old nodes, which enter no loss, are not kept. Inverse
     variances in the anchor loss are left out: for unit embeddings the scripts make them 1. Class weights have unit
     length and start at the mean of their shots, where the authors' are free and start near 0, and a bias tuned without
-    test data is added to few-shot classes.
+    test data is added to few-shot classes. Nodes of new classes follow their examples, and examples, not nodes, are
+    pushed from neighbours.
 
     Uses the shared base model; the cosine head and s are fitted to the base classes over it."""
 
