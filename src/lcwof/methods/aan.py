@@ -151,15 +151,16 @@ class Attractors(nn.Module):
 class Attractor(Method):
     """logits = w_c . f(x) + b_c over the shared base model, whose head stays. The weights and biases of novel classes
     minimise the cross-entropy of their shots among all classes and the distance to attractors, CE + 1/K sum_k sum_d
-    gamma_d (w_kd - a_kd)^2 for K novel classes; an attractor a_k = sum_b softmax_b(tau cos(p_k, w_b)) MLP(w_b) + bias is
-    made of the base weights that the mean p_k of their shots resembles. Attractors and the pull towards them are trained on made-up episodes of base
-    classes, through the minimum, by recurrent back-propagation. A bias tuned without test data is added to novel
-    logits.
+    gamma_d (w_kd - a_kd)^2 for K novel classes; an attractor a_k = sum_b softmax_b(tau cos(p_k, w_b)) MLP(w_b) + bias
+    is made of the base weights that the mean p_k of their shots resembles. Attractors and the pull towards them are
+    trained on made-up episodes of base classes, through the minimum, by recurrent back-propagation. A bias tuned
+    without test data is added to novel logits.
 
     Settings are those of the authors' code unless said otherwise. Steps to the minimum are scaled by the pull and by a
     bound on the curvature, where the source runs L-BFGS to the end and back-propagates with steps of 1; there is no
-    dropout on class means, and the distance is a mean over classes. The source has one session: here the inputs of all shots are kept, and a new session solves
-    for all few-shot classes together, so that none has an advantage by its age."""
+    dropout on class means, and the distance is a mean over classes. The source has one session: here the inputs of all
+    shots are kept, and a new session solves for all few-shot classes together, so that none has an advantage by its
+    age."""
 
     Config, StateClass = AttractorConfig, AttractorState
     keeps_base = True

@@ -61,9 +61,9 @@ class Generator(nn.Module):
 class Dynamic(Method):
     """logits = s cos(f(x), w_c); a novel w_c is generated from the mean of its shots and from base weights w_b that its
     shots attend to: w_c = phi_avg * mean(f^) + phi_att * mean over shots of sum_b softmax_b(gamma cos(phi_q f^, k_b))
-    w_b^, phi_avg and phi_att a number a dimension. The generator, its keys k and s are trained on made-up episodes of base classes over the shared base
-    model; the cosine head of the base classes is fitted before and stays. A bias tuned without test data is added to
-    novel logits."""
+    w_b^, phi_avg and phi_att a number a dimension. The generator, its keys k and s are trained on made-up episodes of
+    base classes over the shared base model; the cosine head of the base classes is fitted before and stays. A bias
+    tuned without test data is added to novel logits."""
 
     Config, StateClass = DynamicConfig, DynamicState
     keeps_base = True

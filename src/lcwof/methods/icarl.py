@@ -45,9 +45,9 @@ class ICaRLState(State):
 @register_method("icarl")
 class ICaRL(Method):
     """loss = CE over all classes + lambda T^2 KL(softmax(old / T) || softmax(new / T)) over old classes, on the new
-    examples and on exemplars; exemplars of base classes are herded, shots are all kept. The class with the nearest mean of
-    exemplars wins. Uses the shared base model. 20 exemplars a class are the source's 2,000 for 100 classes; a bias of
-    few-shot classes is tuned without test data."""
+    examples and on exemplars; exemplars of base classes are herded, shots are all kept. The class with the nearest mean
+    of exemplars wins. Uses the shared base model. 20 exemplars a class are the source's 2,000 for 100 classes; a bias
+    of few-shot classes is tuned without test data."""
 
     Config = ICaRLConfig
     grid = MappingProxyType({"descent.lr_tail": (1e-4, 1e-3), "distillation": (1.0, 10.0), "novel_bias": (BEST,)})

@@ -123,8 +123,8 @@ class ProtoGAN(Method):
     the base head and from the mean directions of shots and takes a fixed number of Adam steps, each on other real and
     other generated embeddings. All base images are used while learning and count as kept. In later sessions the
     classifier goes on from where it stood, with embeddings generated for all few-shot classes so far, whose shots are
-    kept. On the drawn characters of `strokes`, with conv4, what is generated varies 60% as much as real embeddings
-    do, and moves hm by less than a point: the shots and the balance of classes do most."""
+    kept. On the drawn characters of `strokes`, with conv4, what is generated varies 60% as much as real embeddings do,
+    and moves hm by less than a point: the shots and the balance of classes do most."""
 
     Config, StateClass = ProtoGANConfig, ProtoGANState
     grid = MappingProxyType({"lr": (1e-3, 1e-2), "novel_bias": (BEST,)})
