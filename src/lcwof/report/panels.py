@@ -28,6 +28,7 @@ class Line:
     y: tuple[float, ...]
     interval: tuple[float, ...]  # of each point, to both sides
     dashed: bool = False
+    under: bool = False  # broad and pale, so that another that runs along it is seen
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
     for at, panel in enumerate(panels):
         column, row = at % columns, at // columns
         width, height = 1 / columns, 3.7 / tall
-        box = (column * width + 0.09 * width, 1 - (row + 1) * height + 0.16 * height, 0.86 * width, 0.68 * height)
+        box = (column * width + 0.125 * width, 1 - (row + 1) * height + 0.16 * height, 0.83 * width, 0.68 * height)
         ax = quiet_axes(figure, box)
         ax.set_ylim(0, 100)
         if panel.log:
@@ -65,7 +66,8 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
         for line in panel.lines:
             low, high = ([y + s * i for y, i in zip(line.y, line.interval, strict=True)] for s in (-1, 1))
             ax.fill_between(line.x, low, high, color=line.colour, alpha=0.13, linewidth=0)
-            ax.plot(line.x, line.y, color=line.colour, linewidth=1.8, ls="--" if line.dashed else "-", label=line.name)
+            look: dict[str, Any] = {"linewidth": 5.0, "alpha": 0.4} if line.under else {"linewidth": 1.8}
+            ax.plot(line.x, line.y, color=line.colour, ls="--" if line.dashed else "-", label=line.name, **look)
         across = max(max(line.x) for line in panel.lines)
         for at_mark, (where, name) in enumerate(panel.marks):
             ax.axvline(where, color=FAINT, linewidth=1.0, zorder=0)
@@ -92,7 +94,8 @@ def panel_spec(panel: Panel) -> Spec:
             "customdata": [f" ± {i:.1f}" if not isnan(i) else "" for i in line.interval],
             "name": plain(line.name),
             "mode": "lines",
-            "line": {"color": line.colour, "width": 2, "dash": "dash" if line.dashed else "solid"},
+            "line": {"color": line.colour, "width": 6 if line.under else 2, "dash": "dash" if line.dashed else "solid"},
+            "opacity": 0.4 if line.under else 1,
             "hovertemplate": "%{y:.1f}%{customdata}",
         }
         for line in panel.lines

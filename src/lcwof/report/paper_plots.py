@@ -63,13 +63,14 @@ def _after_each_phase(run: Run) -> Panel:
 
 
 def _overlaid(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
-    """Runs in one panel, the first solid, the others dashed: what a small difference is seen by."""
+    """Runs in one panel, the first broad, the others dashed upon it: what a small difference is seen by."""
     lines = []
     for at, (row, run) in enumerate(runs):
         curves = _curves(run)
         for name in ("N/J", "B/J", "hm"):
             values = tuple(curves.mean[name]), tuple(curves.interval[name])
-            lines.append(Line(f"{name}, {row.name}", _LOOKS[name][0], curves.epochs, *values, dashed=at > 0))
+            look = {"dashed": at > 0, "under": at == 0}
+            lines.append(Line(f"{name}, {row.name}", _LOOKS[name][0], curves.epochs, *values, **look))
     first = _curves(runs[0][1])
     return Panel(setting, tuple(lines), "epochs", first.episodes, marks=_marks(first))
 

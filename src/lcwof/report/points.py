@@ -7,7 +7,7 @@ from colorsys import hsv_to_rgb
 from typing import TYPE_CHECKING
 
 from lcwof.engine.overview import Points
-from lcwof.report.figures import SIZE, new_figure
+from lcwof.report.figures import QUIET, SIZE, new_figure
 from lcwof.report.plotly_figures import Spec, layout
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def _sizes(points: Points) -> list[float]:
 
 def points_figure(phases: Sequence[Points]) -> Figure:
     """For print: a panel a phase. Crosses are wrong answers."""
-    figure = new_figure(4.2 * len(phases), 4.4)
+    figure = new_figure(4.2 * len(phases), 4.7)
+    key = "strong colours: novel classes   pale: base classes   larger: surer of the answer   ×: the answer is wrong"
+    figure.text(0.01, 0.02, key, fontsize=SIZE - 1, color=QUIET)
     for at, points in enumerate(phases):
-        ax = figure.add_axes((at / len(phases) + 0.01, 0.02, 1 / len(phases) - 0.02, 0.88))
+        ax = figure.add_axes((at / len(phases) + 0.01, 0.08, 1 / len(phases) - 0.02, 0.82))
         ax.set_axis_off()
         ax.set_title("\n".join(title_of(points)), loc="left", fontsize=SIZE)
         for right, marker in ((True, "o"), (False, "x")):
