@@ -69,8 +69,8 @@ def _overlaid(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
         curves = _curves(run)
         for name in ("N/J", "B/J", "hm"):
             values = tuple(curves.mean[name]), tuple(curves.interval[name])
-            look = {"dashed": at > 0, "under": at == 0}
-            lines.append(Line(f"{name}, {row.name}", _LOOKS[name][0], curves.epochs, *values, **look))
+            title, colour = f"{name}, {row.name}", _LOOKS[name][0]
+            lines.append(Line(title, colour, curves.epochs, *values, dashed=at > 0, under=at == 0))
     first = _curves(runs[0][1])
     return Panel(setting, tuple(lines), "epochs", first.episodes, marks=_marks(first))
 
