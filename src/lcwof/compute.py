@@ -30,18 +30,23 @@ class Compute:
     device: torch.device
     dtype: torch.dtype = torch.float32
     compiled: bool = False
+    trunk: bool = False  # what learners share is compiled, whatever of the rest is
 
     @classmethod
-    def choose(cls, device: torch.device, precision: Precision = "auto", compiled: bool = False) -> Compute:
+    def choose(
+        cls, device: torch.device, precision: Precision = "auto", compiled: bool = False, trunk: bool = False
+    ) -> Compute:
         """`auto`: bfloat16 where the device computes faster with it, else float32. A card without Triton, which the
         compiler needs there, computes step by step."""
         if precision == "auto":
             precision = "bfloat16" if has_bfloat16(device) else "float32"
-        return cls(device, getattr(torch, precision), compiled and (device.type != "cuda" or has_triton()))
+        can = device.type != "cuda" or has_triton()
+        return cls(device, getattr(torch, precision), compiled and can, (trunk or compiled) and can)
 
-    def jit(self, function: F, **options: Any) -> F:
-        """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few."""
-        if not self.compiled:
+    def jit(self, function: F, trunk: bool = False, **options: Any) -> F:
+        """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few.
+        trunk: it is of what learners share."""
+        if not (self.trunk if trunk else self.compiled):
             return function
         torch._dynamo.config.cache_size_limit = _SHAPES
         torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding
@@ -49,7 +54,8 @@ class Compute:
 
     @property
     def words(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}{', compiled' if self.compiled else ''}"
+        what = ", compiled" if self.compiled else ", trunk compiled" if self.trunk else ""
+        return str(self.dtype).removeprefix("torch.") + what
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -69,18 +69,19 @@ def choose_stream(
     pseudo = pseudo_sessions(data, recipe.data.pseudo)
     if how.sessions:  # as many as there are classes for, where there are fewer
         how = dataclasses.replace(how, sessions=min(how.sessions, recipe.data.pseudo // (how.way or 5)) or None)
-    method, streams = recipe.kind()(config), recipe.tune.streams
+    method, streams, source = recipe.kind()(config), recipe.tune.streams, how.source(pseudo)
+    tried = streams * len(combinations(recipe.grid()))
     tuning = tune_streams(
         recipe.kind(),
         config,
         model,
         pseudo,
-        how.source(pseudo),
+        source,
         streams,
         recipe.at_once or learners_at_once(method, model),
         OUTCOMES[outcome],
         how.carry,
-        recipe.compute(method, streams),
+        recipe.compute(method, tried, 1 + len(source.ways)),
         recipe.grid(),
         progress,
         fitting,

@@ -120,11 +120,13 @@ class Recipe:
                 build(self.kind().Config, tree, "tune.grid")
         return grid
 
-    def compute(self, method: Method, episodes: int) -> Compute:
-        """How to compute that many episodes."""
+    def compute(self, method: Method, episodes: int, sessions: int = 1) -> Compute:
+        """How to compute that many episodes, or streams of sessions. The steps of these are not compiled: their shapes
+        change from session to session."""
         device = pick_device(self.device)
-        pays = device.type == "cuda" and method.adapt > 0 and episodes >= _WORTH_COMPILING
-        return Compute.choose(device, self.precision, pays if self.compile is None else self.compile)
+        pays = device.type == "cuda" and method.adapt > 0 and episodes * sessions >= _WORTH_COMPILING
+        wanted = pays if self.compile is None else self.compile
+        return Compute.choose(device, self.precision, wanted and sessions == 1, wanted)
 
     def load_model(self) -> BaseModel:
         if self.model is None:

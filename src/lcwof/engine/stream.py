@@ -93,7 +93,7 @@ def stream_run(
     method = recipe.kind()(recipe.method_config())
     how = recipe.stream
     source = how.source(data)
-    compute = recipe.compute(method, how.streams)
+    compute = recipe.compute(method, how.streams, 1 + len(source.ways))
     shown = {"protocol": "ifsl", "listed": source.listed, "ways": source.ways, "shot": source.shot}
     shown["base"] = data.split.base
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do

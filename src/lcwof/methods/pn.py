@@ -22,7 +22,7 @@ class PrototypesConfig:
     meta_steps: int = 0  # episodic training steps of the last stages; 0: the shared base model as it is
     meta_adapt: int = 1  # how many stages that trains, counted from the last
     meta_lr: float = 1e-4  # the base model is a good start, which larger steps leave
-    meta_episodes: int = 4  # a step
+    meta_episodes: int = 1  # a step, as in the original
     meta_way: int = 20  # more classes than a test episode has, as the authors advise; at most those there are
     meta_shots: tuple[int, ...] = (1, 5)  # in turn
     meta_queries: int = 15  # a class
