@@ -197,6 +197,6 @@ def test_what_streams_share_may_be_compiled(strokes: Dataset, strokes_model: Bas
             torch, "compile", lambda f, **options: compiled.append(f.__name__) or compiler(f, backend="eager")
         )
         run = stream_run(recipe(compile=True), strokes_model, strokes, tmp_path / "compiled")
-    assert set(compiled) == {"network_inputs", "_through_trunk"} and run.about["compute"] == "float32, trunk compiled"
+    assert set(compiled) == {"network_inputs", "_through_trunk"} and run.about["compute"].endswith(", trunk compiled")
     for mine, theirs in zip(run.rows, plain.rows, strict=True):
         assert mine["J/J"] == pytest.approx(theirs["J/J"], abs=0.5)
