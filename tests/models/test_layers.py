@@ -69,7 +69,7 @@ def test_compiled_pooling_of_stacked_maps_is_the_library_s(shape: tuple[int, ...
     torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("name", ["conv4", "resnet12", "resnet18"])
+@pytest.mark.parametrize("name", ["conv4", "resnet12", "resnet18", "efficientnet-lite0"])
 def test_folding_norms_into_convolutions_changes_nothing(name: str) -> None:
     torch.manual_seed(0)
     network = build_backbone(name, (3, 20, 20)).double().eval()

@@ -71,7 +71,9 @@ def pretrain(
     data: DataName = None,
     root: Root = None,
     base_classes: BaseClasses = None,
-    backbone: Annotated[str | None, typer.Option(help="conv4, resnet10, resnet12, resnet18 or mlp.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="conv4, resnet10, resnet12, resnet18, mlp, efficientnet-lite0.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of phase 1.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("base.safetensors"),
     seed: Seed = None,

@@ -26,6 +26,7 @@ class Phase1:
     teachers: tuple[str, ...] = ()  # files of base models of the same classes: their mean answer is learned too
     taught_part: float = 0.5  # of the loss: how much the teachers count
     temperature: float = 4.0  # at which answers are compared
+    side: int | None = None  # of the network's inputs, in pixels; None: the data set's own
     small_part: float = 0.0  # of the epochs, at the start, on smaller images, which are quicker
     small_side: int = 64  # of those images
     average: float = 0.0  # decay of the running average of the weights that is kept instead of the last; 0: none

@@ -21,12 +21,13 @@ from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
 from lcwof.learning.mixing import cutmix, turned, turned_loss
 from lcwof.learning.phase1 import Phase1, learning_rate
-from lcwof.models import Backbone, BaseModel, build_backbone
+from lcwof.models import Backbone, BaseModel, build_backbone, pretrained
 from lcwof.models.base import normalise
 from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import Noise
 
 _SAVE_EVERY = 45.0  # seconds between two saves of work in progress
+_JUDGED_AT_ONCE = 256  # images
 
 
 Progress = Callable[[int, dict[str, float]], None]  # epoch just finished, its figures
@@ -74,16 +75,19 @@ class Training:
 
     def __init__(self, data: Dataset, how: Phase1, device: torch.device) -> None:
         torch.manual_seed(how.seed)
+        data = _as_looked_at(data, how)
         self.data, self.how, self.device = data, how, device
         self.fast = device.type == "cuda"
         compute = Compute.choose(device, "float32", compiled=self.fast)
         self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base), how).to(device)
         _require_sides(self.network.backbone, how, _input_shape(data))
-        if self.fast:
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        known = pretrained(how.backbone)
+        if known:
+            self.network.backbone.load_state_dict(known.weights())
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.kept = copy.deepcopy(self.network) if how.average else self.network
         self.teachers = [_teacher(file, how, data).to(device) for file in how.teachers]
-        for teacher in self.teachers if self.fast else ():
+        for teacher in self.teachers:
             teacher.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss_of = compute.jit(self.network, mode="reduce-overhead", dynamic=False)
         self.answers = compute.jit(self._answers, dynamic=False)
@@ -157,8 +161,7 @@ class Training:
         else:
             numbers = torch.rand(len(pixels), NUMBERS, device=pixels.device)
             images = augment_batch(pixels, numbers, self.augment, side)
-        images = normalise(images, self.data.mean, self.data.std)
-        return images.to(memory_format=torch.channels_last) if self.fast else images
+        return normalise(images, self.data.mean, self.data.std).to(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def _answers(self, inputs: Tensor) -> Tensor:
@@ -271,6 +274,18 @@ def _epoch_seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
 
 
+def _as_looked_at(data: Dataset, how: Phase1) -> Dataset:
+    """The data set with the side and the normalisation of inputs that the network is to have."""
+    if how.side is not None:
+        if data.images.is_features:
+            raise LcwofError("phase1.side is for images, but the data are feature vectors: leave it out.")
+        if how.side < 8:
+            raise LcwofError(f"phase1.side = {how.side}: at least 8 pixels are needed.")
+        data = replace(data, size=how.side)
+    known = pretrained(how.backbone)
+    return replace(data, mean=known.mean, std=known.std) if known else data
+
+
 @torch.no_grad()
 def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> None:
     """Refuse images of other sides than the network's own where it takes none."""
@@ -348,14 +363,15 @@ def base_accuracy(model: BaseModel, data: Dataset, index: Tensor) -> float:
     backbone.eval()
     device, labels = model.head.device, data.base_labels(index)
     right = 0
-    for at in range(0, len(index), 1024):
-        pixels = data.images.pixels[index[at : at + 1024]].to(device)
-        inputs = model.normalise(pixels if pixels.dim() == 2 else plain_batch(pixels, data.size, model.view))
+    for part in range(0, len(index), _JUDGED_AT_ONCE):
+        at = slice(part, part + _JUDGED_AT_ONCE)
+        pixels = data.images.pixels[index[at]].to(device)
+        inputs = model.normalise(pixels if pixels.dim() == 2 else plain_batch(pixels, model.shape[-1], model.view))
         embedded = backbone(inputs)
         if model.mirror:
             embedded = embedded + backbone(inputs.flip(-1))
         logits = embedded @ model.head.T
-        right += int((logits.argmax(1).cpu() == labels[at : at + 1024]).sum())
+        right += int((logits.argmax(1).cpu() == labels[at]).sum())
     backbone.train(was_training)
     return 100 * right / max(1, len(index))
 

@@ -3,7 +3,8 @@
 A layer given weights with a leading dimension E acts as E layers, one a learner: that is all it takes to train many.
 """
 
-from lcwof.models.backbones import Backbone, Chain, backbone_names, build_backbone, register_backbone
+from lcwof.models import efficientnet  # noqa: F401  (importing registers)
+from lcwof.models.backbones import Backbone, Chain, backbone_names, build_backbone, pretrained, register_backbone
 from lcwof.models.base import BaseModel
 from lcwof.models.checkpoint import load_tensors, save_tensors
 
@@ -14,6 +15,7 @@ __all__ = [
     "backbone_names",
     "build_backbone",
     "load_tensors",
+    "pretrained",
     "register_backbone",
     "save_tensors",
 ]

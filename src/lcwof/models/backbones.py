@@ -7,6 +7,7 @@ classifier, adapt=len(stages) everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -17,7 +18,19 @@ from lcwof.errors import LcwofError
 from lcwof.models.layers import BatchNorm2d, Conv2d, DropBlock, Dropout, Linear, Noise, flat, halve, sides
 
 Builder = Callable[[tuple[int, ...]], "Backbone"]
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a backbone knows before phase 1."""
+
+    weights: Callable[[], dict[str, Tensor]]  # its state
+    mean: tuple[float, ...]  # of the inputs that the weights expect
+    std: tuple[float, ...]
+
+
 _BUILDERS: dict[str, Builder] = {}
+_PRETRAINED: dict[str, Pretrained] = {}
 
 
 class Chain(nn.Module):
@@ -52,11 +65,13 @@ class Backbone(Chain):
         return len(self.stages) - adapt
 
 
-def register_backbone(name: str) -> Callable[[Builder], Builder]:
+def register_backbone(name: str, pretrained: Pretrained | None = None) -> Callable[[Builder], Builder]:
     """Make a backbone known by name: a function from the input shape, (C, H, W) or (D,), to a Backbone."""
 
     def register(builder: Builder) -> Builder:
         _BUILDERS[name] = builder
+        if pretrained:
+            _PRETRAINED[name] = pretrained
         return builder
 
     return register
@@ -64,6 +79,11 @@ def register_backbone(name: str) -> Callable[[Builder], Builder]:
 
 def backbone_names() -> list[str]:
     return sorted(_BUILDERS)
+
+
+def pretrained(name: str) -> Pretrained | None:
+    """What the named backbone starts phase 1 from; None: at random."""
+    return _PRETRAINED.get(name)
 
 
 def build_backbone(name: str, shape: tuple[int, ...]) -> Backbone:

@@ -44,6 +44,32 @@ class Conv2d(nn.Conv2d):
         return unfolded_conv(x, self.weight, self.stride[0])
 
 
+class SameConv2d(Conv2d):
+    """A convolution whose maps have ceil(side / stride) positions, padded as TensorFlow does it: what does not come out
+    even goes to the right and below. groups: 1, or as many as channels, which then have a kernel each."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        nn.Conv2d.__init__(self, inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        pads = [max((-(-n // stride) - 1) * stride + kernel - n, 0) for n in (x.shape[side] for side in sides(x))]
+        around = [number for pad in reversed(pads) for number in (pad // 2, pad - pad // 2)]  # width first
+        if self.weight.dim() == 4:
+            return nn.Conv2d.forward(self, F.pad(x, around))
+        padded = F.pad(x, (0, 0, *around))
+        ends = [padded.shape[side] - kernel + 1 for side in (2, 3)]
+        spots = [(i, j) for i in range(kernel) for j in range(kernel)]
+        seen = [padded[:, :, i : i + ends[0] : stride, j : j + ends[1] : stride] for i, j in spots]
+        if self.groups == 1:
+            weight = self.weight.permute(0, 1, 3, 4, 2).flatten(2)  # (E, O, k * k * C)
+            columns = torch.cat(seen, dim=-1)
+            return (columns.flatten(1, 3) @ weight.mT).unflatten(1, columns.shape[1:4])
+        each = [part * self.weight[:, None, None, None, :, 0, i, j] for part, (i, j) in zip(seen, spots, strict=True)]
+        return sum(each[1:], each[0])
+
+
 def _fusing() -> bool:
     """Whether a frozen network is being compiled: passes over its maps are then worth saving by hand."""
     return torch.compiler.is_compiling() and not torch.is_grad_enabled()
