@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score
 
@@ -67,3 +68,10 @@ def test_the_interval_is_the_real_95_percent_interval() -> None:
     mean, half = mean_and_interval(values.tolist())
     assert mean == pytest.approx(values.mean())
     assert half == pytest.approx(1.96 * values.std(ddof=1) / np.sqrt(600))
+
+
+def test_of_few_values_the_interval_is_student_s() -> None:
+    values = np.array([60.0, 61.5, 59.0, 62.0, 60.5])
+    _, half = mean_and_interval(values.tolist())
+    low, high = scipy.stats.t.interval(0.95, 4, values.mean(), scipy.stats.sem(values))
+    assert half == pytest.approx((high - low) / 2)

@@ -43,7 +43,8 @@ _MEANINGS = {
     "B/J": "base samples classified among all classes",
     "hm": "harmonic mean of N/J and B/J: high only where both are",
     "am": "arithmetic mean of N/J and B/J: can be high while one side is lost",
-    "±": "95% interval of the mean over episodes, 1.96 s / √n with s the standard deviation between episodes",
+    "±": "95% interval of the mean over episodes, t s / √n with s the standard deviation between episodes; t is 1.96, "
+    "of fewer than 30 episodes Student's",
     "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; where within its own 95% interval it may "
     "be chance",
     "area": "AUSUC: area under N/J against B/J, both from 0 to 1, along the last phase of learning, from nothing but "
