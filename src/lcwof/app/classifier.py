@@ -56,7 +56,8 @@ class Learned:
 class FewShotClassifier(BaseEstimator):
     """Fit on much data, then learn new classes from a few examples each, keeping the old ones.
 
-    backbone: conv4 is quick on a processor, resnet12 is the paper's and wants a GPU.
+    backbone: conv4 is quick on a processor, resnet12 is the paper's and wants a GPU, efficientnet-lite0 knows ImageNet
+    (extra `pretrained`; image_size 112 to 224).
     image_size, channels: of the network input. epochs: of phase 1. memory: images kept per base class for replay.
     balance: whom to favour when learning, "base", "even" or "novel".
     """

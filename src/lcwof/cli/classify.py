@@ -23,7 +23,9 @@ ModelFile = Annotated[Path, typer.Argument(help="Model file made by `lcwof fit`.
 def fit(
     folder: Annotated[Path, typer.Argument(help="Folder (or zip) of class folders of images.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")] = Path("model.safetensors"),
-    backbone: Annotated[str, typer.Option(help="conv4 (quick on a processor), resnet12, resnet18, ...")] = "conv4",
+    backbone: Annotated[
+        str, typer.Option(help="conv4 (quick on a processor), resnet12, resnet18, efficientnet-lite0 (knows ImageNet).")
+    ] = "conv4",
     image_size: Annotated[int, typer.Option(help="Side of the network input, in pixels.")] = 84,
     grey: Annotated[bool, typer.Option("--grey", help="Read images as greyscale.")] = False,
     epochs: Annotated[int, typer.Option(help="Epochs of phase 1.")] = 60,
@@ -37,6 +39,8 @@ def fit(
     Examples:
 
     lcwof fit products/ -o products.safetensors
+
+    lcwof fit products/ --backbone efficientnet-lite0 --image-size 160 --epochs 15
 
     lcwof fit scans/ --grey --image-size 28 --epochs 40 -o scans.safetensors
     """
