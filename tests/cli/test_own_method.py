@@ -51,6 +51,10 @@ def test_it_is_evaluated_and_compared_and_an_edited_one_is_told_apart(
     assert {row["method"] for row in json.loads(said)} == {"iw", "Mine"}
     mine.write_text(mine.read_text().replace("self.config.length * member", "2 * self.config.length * member"))
     del sys.modules[f"lcwof_method_{mine}"]
+    mine.rename(tmp_path / "moved.py")
+    _, error = lcwof("evaluate", *common, "--method", "iw", "-o", tmp_path / "run")
+    assert isinstance(error, LcwofError) and "exists: choose another --out" in str(error), "its file is not needed"
+    (tmp_path / "moved.py").rename(mine)
     for again, why in ((words, "exists: choose another --out"), (compared, "other settings")):
         _, error = lcwof(*again, "--episodes", 3, *(["--methods", f"{mine}:Mine"] if again is compared else []))
         assert isinstance(error, LcwofError) and why in str(error), "what another version did is not gone on with"
@@ -59,6 +63,10 @@ def test_it_is_evaluated_and_compared_and_an_edited_one_is_told_apart(
 def test_names_are_not_taken_twice(mine: Path, tmp_path: Path) -> None:
     start = read_recipe([], {}, [])
     assert set(recipes_of(start, f"all,{mine}:Mine")) == {*method_names(), "mine"}
+    tuned = tmp_path / "tuned.toml"
+    tuned.write_text(f'[method]\nname = "{mine}:Mine"\nlength = 0.7\n')
+    found = recipes_of(read_recipe([tuned], {}, []), f"all,{mine}:Mine")
+    assert set(found) == {*method_names(), "mine"} and found["mine"].method["length"] == 0.7, "its recipe names it, too"
     other = tmp_path / "other.py"
     other.write_text(mine.read_text().replace('@register_method("mine")\n', ""))
     twin = tmp_path / "twin.py"

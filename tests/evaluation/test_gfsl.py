@@ -19,7 +19,7 @@ from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.metrics import Margins
 from lcwof.evaluation.tune import Candidate, Tuning, _best_bias, _values, stops
 from lcwof.learning import Inputs, Phase2, Phase3
-from lcwof.methods import BEST, Task
+from lcwof.methods import BEST, Method, Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.models import BaseModel
@@ -118,11 +118,17 @@ def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(
 
 def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_model: BaseModel) -> None:
     config = LCwoFConfig(phase2=Phase2(epochs=0), phase3=Phase3(epochs=0), start="mean")
-    for grid in ({"head": ["linear", "cosine"]}, {"adapt": [1, 2]}):
-        together = tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=4, grid=grid)
+    in_grids: list[tuple[type[Method], Any, dict[str, list[Any]]]] = [
+        (LCwoF, config, {"head": ["linear", "cosine"]}),
+        (LCwoF, config, {"adapt": [1, 2]}),
+        (Prototypes, PrototypesConfig(meta_lr=0.01), {"meta_steps": [0, 2, 20]}),
+    ]
+    for kind, settings, grid in in_grids:
+        together = tune(kind, settings, strokes_model, strokes, way=3, shot=1, episodes=4, grid=grid)
+        assert len({candidate.hm for candidate in together.candidates}) > 1 or "adapt" in grid
         for candidate in together.candidates:
             alone = {name: [candidate.settings[name]] for name in grid}
-            again = tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=4, grid=alone)
+            again = tune(kind, settings, strokes_model, strokes, way=3, shot=1, episodes=4, grid=alone)
             assert again.best == candidate
 
 

@@ -178,4 +178,7 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset, mo
     fit = type(herds).fit_base
     monkeypatch.setattr(type(herds), "fit_base", lambda self, base: fits.append(1) or fit(self, base))
     tried = tune_streams(type(herds), herds.config, model, data, source, 1, grid={"descent.lr_tail": [0.01, 0.1]})
-    assert len(tried.candidates) == 8 and len(fits) == 1, "the base fit does not depend on when learning stops"
+    assert len(tried.candidates) == 8 and len(fits) == 2, "the base fit does not depend on when learning stops"
+    still = replace_field(replace_field(method.config, "phase2.epochs", 0), "phase3.epochs", 0)
+    nothing = tune_streams(type(method), still, model, data, source, 1, grid=few)
+    assert [c.settings["phase2.epochs"] for c in nothing.candidates] == [0], "where nothing is learned, nothing is"

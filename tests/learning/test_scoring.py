@@ -1,9 +1,11 @@
 import math
 
+import pytest
 import torch
 
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import LcwofError
 from lcwof.evaluation.gfsl import prepare, run_episodes
 from lcwof.learning import Phase2, Phase3, Scoring, whitening_of
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
@@ -42,6 +44,11 @@ def test_a_good_start_is_far_above_chance_before_any_learning(digits: Dataset, d
     assert first.epoch == 0 and first.values[:, 0].mean() > 70, "N/N"
     assert first.values[:, 1].mean() > 85, "B/B: unit base weights judge as the base model does"
     assert last.values[:, 0].mean() > first.values[:, 0].mean() - 5
+
+
+def test_whitening_needs_two_images_of_a_class() -> None:
+    with pytest.raises(LcwofError, match="two training images of every base class"):
+        whitening_of(torch.randn(3, 1, 4), 0.3)
 
 
 def test_whitening_evens_out_variation_and_leaves_products_with_the_base_head() -> None:

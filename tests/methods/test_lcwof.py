@@ -93,14 +93,20 @@ def test_distillation_may_stand_for_the_weight_constraint_in_phase_2(digits: Dat
 
     free, held = weights(weight_constraint=0.0), weights(weight_constraint=100.0)
     instead = weights(weight_constraint=100.0, distillation__weight=1e-9, distillation__instead=True)
-    nothing = weights(weight_constraint=100.0, distillation__instead=True)
     for name, weight in free.items():
         torch.testing.assert_close(instead[name], weight, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(nothing[name], held[name])
     assert any(not torch.allclose(free[name], held[name], atol=1e-4) for name in free)
     later = {"distillation__weight": 1e-9, "distillation__instead": True, "phase3__epochs": 3}
     apart = [weights(weight_constraint=lam, **later) for lam in (0.0, 100.0)]
     assert any(not torch.allclose(apart[0][name], apart[1][name], atol=1e-4) for name in free), "phase 3 keeps it"
+
+
+@pytest.mark.parametrize("setting", [{"distillation__instead": True}, {"distillation__unlabelled": 10}])
+def test_distillation_without_a_weight_is_refused(
+    setting: dict[str, Any], digits: Dataset, digits_model: BaseModel
+) -> None:
+    with pytest.raises(LcwofError, match="has settings but no weight"):
+        learned(variant(**setting), digits, digits_model)
 
 
 def test_more_unlabelled_images_than_there_are_is_refused(digits: Dataset, digits_model: BaseModel) -> None:

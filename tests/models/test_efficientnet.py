@@ -60,6 +60,13 @@ def test_without_the_package_a_sentence_says_what_to_install(monkeypatch: pytest
         pretrain(pictures(), STILL, CPU)
 
 
+def test_data_cut_from_what_it_has_learned_are_refused() -> None:
+    data = dataclasses.replace(pictures(), part_of="ImageNet")
+    with pytest.raises(LcwofError, match="novel ones would not be new to it"):
+        pretrain(data, STILL, CPU)
+    pretrain(data, dataclasses.replace(STILL, backbone="conv4", side=32), CPU)
+
+
 def test_what_it_cannot_look_at_is_refused() -> None:
     with pytest.raises(LcwofError, match="3 channels; the data have 1"):
         pretrain(pictures(channels=1), STILL, CPU)

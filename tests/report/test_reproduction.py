@@ -62,6 +62,16 @@ def test_runs_of_the_same_name_are_the_same_in_every_table() -> None:
             assert seen.setdefault(key, entry) == entry, f"{key} in {what.key}"
 
 
+def test_rows_are_compared_with_one_of_their_table() -> None:
+    tables = [what for what in reproductions().values() if what.paper and what.reference != "lcwof"]
+    assert len(tables) == 6
+    for what in tables:
+        (row,) = (row for row in what.rows if row.run == what.reference)
+        assert row.method == {"name": "lcwof", "phase3.replay_per_class": 1}, "which is LCwoF as it is"
+        ablated = [each for each in what.rows if each.method["name"] == "lcwof" and "early" not in each.run]
+        assert not any("weight_constraint" in each.grid for each in ablated if each.grid), "lambda is all the same"
+
+
 def test_every_file_starts_with_its_command() -> None:
     for key in KNOWN:
         file = Path(read_reproduction.__code__.co_filename).parent.parent / "recipes" / "reproduce" / f"{key}.toml"
@@ -160,7 +170,7 @@ def test_rows_of_a_table_are_over_the_same_episodes() -> None:
 
     runs: Runs = {
         (place, "5w1s", "bn-adapting"): run([50.0, 60.0]),
-        (place, "5w1s", "lcwof"): run([52.0, 61.0, 90.0, 90.0]),
+        (place, "5w1s", "lcwof-authors"): run([52.0, 61.0, 90.0, 90.0]),
     }
     (part,) = compared(what, runs)
     adapting, frozen = part.rows

@@ -33,7 +33,7 @@ from lcwof.config import shown
 from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
 from lcwof.errors import LcwofError
-from lcwof.methods import get_method, method_names
+from lcwof.methods import get_method, method_names, own_code
 from lcwof.report import as_json, results_table, sessions_table, streams_json, write_report
 from lcwof.report.compare import Paired, by_setting, method_name, reference, to_reference
 from lcwof.report.stream_compare import alike, stream_to_reference
@@ -149,7 +149,8 @@ def compare_stream(
 def recipes_of(start: Recipe, methods: str) -> dict[str, Recipe]:
     """A recipe for each method by name. A wrong name is found here, before any work starts."""
     words = [word.strip() for word in methods.split(",") if word.strip()]
-    names = dict.fromkeys(name for word in words for name in (method_names() if word == "all" else [word]))
+    ours = [name for name in method_names() if own_code(get_method(name)) is None]  # those of files are named by these
+    names = dict.fromkeys(name for word in words for name in (ours if word == "all" else [word]))
     found: dict[str, Recipe] = {}
     for name in names:
         if get_method(name).name in found:

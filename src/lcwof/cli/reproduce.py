@@ -18,6 +18,7 @@ from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Study, read_recipe, read_run
 from lcwof.engine.overview import Points, overview
 from lcwof.errors import LcwofError
+from lcwof.models import pretrained
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
@@ -274,7 +275,9 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
     for (place, _, _), run in runs.items():
         model = run.about["model"]
         mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
-        models[str(place)] = f"Base model {place}: base test accuracy {model.get('test accuracy')}%{mirror}."
+        known = pretrained(model.get("phase1", {}).get("backbone", ""))
+        begun = f", begun from weights that know {known.knows}" if known else ""
+        models[str(place)] = f"Base model {place}: base test accuracy {model.get('test accuracy')}%{begun}{mirror}."
     notes += models.values()
     origins: dict[str, list[str]] = {}
     for (place, setting, row), run in sorted(runs.items()):

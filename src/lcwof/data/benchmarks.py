@@ -82,7 +82,7 @@ def mini_imagenet(root: Path, skip_bad: bool) -> Dataset:
         images = _by_file_name(images, length=len(base[0]))
     train, test = _listed(images, _lists(root, "mini-imagenet", "fscil"), base, root)
     split = Split(base, val, novel, *_held_out(images, train, base, 20), test)
-    return Dataset("mini-imagenet/held-out-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD)
+    return Dataset("mini-imagenet/held-out-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, part_of="ImageNet")
 
 
 @register_dataset(
@@ -102,7 +102,8 @@ def mini_imagenet_fscil(root: Path, skip_bad: bool) -> Dataset:
     train, test, sessions = _sessions(images, fscil, lists, root)
     novel = tuple(name for session in sessions for name in session.classes)
     split = Split(base, (), novel, *_held_out(images, train, base, 20), test)
-    return Dataset("mini-imagenet/fscil-60", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, sessions=sessions)
+    look = 84, IMAGENET_MEAN, IMAGENET_STD
+    return Dataset("mini-imagenet/fscil-60", images, split, *look, part_of="ImageNet", sessions=sessions)
 
 
 @register_dataset(
@@ -112,12 +113,15 @@ def mini_imagenet_fscil(root: Path, skip_bad: bool) -> Dataset:
     needs="cub200*.zip or cub200/, and splits/cub200/fscil/",
     find=lambda root: (_sources(root, "cub200", "CUB_200_2011"), _lists(root, "cub200", "fscil")),
 )
-def cub200(root: Path, skip_bad: bool) -> Dataset:
+def cub200(root: Path, skip_bad: bool, *, side: int = 92) -> Dataset:
+    """side: of the photos as they are kept; more where phase 1 looks at them larger and they are."""
+    if side < 8:
+        raise LcwofError(f"side={side}: photos of birds need 8 pixels at least.")
     lists = _lists(root, "cub200", "fscil")
     fscil = read_fscil(lists)
     base, *later = (classes_of(session) for session in fscil.sessions)
     val, novel = sum(later[:5], ()), sum(later[5:], ())
-    images = read_folders(_sources(root, "cub200", "CUB_200_2011"), size=92, skip_bad=skip_bad)
+    images = read_folders(_sources(root, "cub200", "CUB_200_2011"), size=side, skip_bad=skip_bad)
     train, test, sessions = _sessions(images, fscil, lists, root)
     split = Split(base, val, novel, *_held_out(images, train, base, 5), test)
     return Dataset("cub200/fscil-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, sessions=sessions)
@@ -171,7 +175,7 @@ def tiered_imagenet(root: Path, skip_bad: bool) -> Dataset:
     base, val, novel = (tuple(read_tiered(lists / f"{part}.csv")) for part in ("train_a", "val", "test"))
     images = read_folders(_sources(root, "tiered-imagenet"), size=84, skip_bad=skip_bad)
     split = divided_split(images, (base, val, novel), select=lambda n: min(20, n // 4), test=lambda n: min(100, n // 2))
-    return Dataset("tiered-imagenet/held-out-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD)
+    return Dataset("tiered-imagenet/held-out-100", images, split, 84, IMAGENET_MEAN, IMAGENET_STD, part_of="ImageNet")
 
 
 def _absent(what: str, name: str, places: Sequence[Path | str]) -> LcwofError:

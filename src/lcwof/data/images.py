@@ -89,6 +89,7 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: Augment = field(default_factory=Augment)
+    part_of: str = ""  # the larger set its classes were taken from, which pretrained networks may know
     sessions: tuple[Session, ...] = ()  # the published sessions after the base session, where there are such lists
 
     def __post_init__(self) -> None:

@@ -93,7 +93,9 @@ class Recipe:
     model: str | None = None  # the base model of phase 1
     device: str = "auto"
     precision: Precision = "auto"  # of trunk and tail; auto: bfloat16 where the device has it in hardware
-    compile: bool | None = None  # compile the steps first, one to two minutes; None: on a CUDA card when it pays
+    compile: bool | None = (
+        None  # compile first, one to two minutes (of streams the trunk alone); None: on a CUDA card when it pays
+    )
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
 
     @property
@@ -195,7 +197,10 @@ def set_apart(method: Mapping[str, Any]) -> dict[str, Any]:
     >>> set_apart({"name": "lcwof", "adapt": 1, "phase2": {"epochs": 30}})
     {'name': 'lcwof', 'phase2.epochs': 30}
     """
-    defaults = flat(dataclasses.asdict(get_method(str(method["name"])).Config()))
+    try:
+        defaults = flat(dataclasses.asdict(get_method(str(method["name"])).Config()))
+    except LcwofError:  # one of a file that is gone: other than any that there is
+        defaults = {}
     defaults, found = (json.loads(json.dumps(x)) for x in (defaults, flat(method)))
     return {key: value for key, value in found.items() if key not in defaults or defaults[key] != value}
 

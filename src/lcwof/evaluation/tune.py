@@ -189,7 +189,7 @@ def tune_streams(
     along_the_way = kind.settles and stop == kind.stop and not carry
     if stop and not along_the_way:
         longest = kind(config).phases()[stop[0]]
-        grid.setdefault(stop[1], sorted({0, *(max(1, longest // part) for part in (1, 2, 4, 8, 16))}))
+        grid.setdefault(stop[1], sorted({0, *(longest // part for part in (1, 2, 4, 8, 16))}))
     tried: list[Candidate] = []
     for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting, True):
         field, moments = _stopping(method, at_all=along_the_way)
@@ -247,18 +247,19 @@ def _candidates(
 ) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
     """A method for every combination of settings, with what it works with; counts each when it has been tried."""
     settings_tried = combinations(grid)
-    own = {*kind.grid, *([kind.stop[1]] if kind.stop else [])}  # settings of learning alone
-    not_own = set(settings_tried[0]) - own
-    prepared: tuple[Base, Any] | None = None
+    of_learning = {"novel_bias", *([kind.stop[1]] if kind.stop else [])}  # the base fit may depend on all others
+    prepared, fitted_for = None, dict[str, Any]()
     for done, settings in enumerate(settings_tried):
         candidate = config
         for key, value in settings.items():
             candidate = replace_field(candidate, key, 0.0 if (key, value) == _BEST_BIAS else value)
         method = kind(candidate)
+        deciding = {key: value for key, value in settings.items() if key not in of_learning}
         if prepared is None or prepared[0].inputs.adapt != method.adapt:
             prepared = prepare(method, model, data, compute, fitting, streams=streams)
-        elif not_own:  # the base fit may depend on it; the maps kept so far serve all the same
+        elif deciding != fitted_for:  # the maps kept so far serve all the same
             prepared = prepared[0], method.fit_base(prepared[0])
+        fitted_for = deciding
         yield method, prepared, settings
         progress(done + 1, len(settings_tried))
 

@@ -248,7 +248,7 @@ def pretrain(
     """Train backbone and bias-free head on the base training images.
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
-    On a CUDA card the step is compiled, in bfloat16 and channels-last; elsewhere it is plain float32. Work in progress
+    On a CUDA card the step is compiled, in bfloat16; elsewhere it is plain float32. Work in progress
     is kept in the file `unfinished`, every minute or so and at the end, and resumed from it.
     """
     if how.epochs < 1:
@@ -283,6 +283,11 @@ def _as_looked_at(data: Dataset, how: Phase1) -> Dataset:
             raise LcwofError(f"phase1.side = {how.side}: at least 8 pixels are needed.")
         data = replace(data, size=how.side)
     known = pretrained(how.backbone)
+    if known and known.knows == data.part_of:
+        raise LcwofError(
+            f"{how.backbone} has learned {known.knows}, which the classes of {data.name} come from: novel ones would "
+            "not be new to it. Choose another backbone."
+        )
     return replace(data, mean=known.mean, std=known.std) if known else data
 
 

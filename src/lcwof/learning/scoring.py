@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
 
 
@@ -72,9 +73,11 @@ def whitening_of(embedded: Tensor, shrink: float) -> Tensor:
     >>> whitening_of(apart, 0.0).diag()  # variances 2 and 0.5, 1.6 and 0.4 of their mean
     tensor([0.7906, 1.5811])
     """
-    apart = (embedded - embedded.mean(dim=1, keepdim=True)).flatten(0, 1).double()
+    if embedded.shape[1] < 2:
+        raise LcwofError("method.whiten needs two training images of every base class at least; there is one.")
+    apart = (embedded - embedded.mean(dim=1, keepdim=True)).flatten(0, 1).cpu().double()  # which not every device has
     variances, axes = torch.linalg.eigh(apart.mT @ apart)
-    return ((axes * (variances / variances.mean() + shrink).rsqrt()) @ axes.mT).float()
+    return ((axes * (variances / variances.mean() + shrink).rsqrt()) @ axes.mT).float().to(embedded.device)
 
 
 _AT_ONCE = 64

@@ -87,6 +87,11 @@ class LCwoF(Method):
             raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
         if config.whiten and not (cosine and config.centred):
             raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
+        keep = config.distillation
+        if not keep.weight and (keep.instead or keep.unlabelled):
+            raise LcwofError(
+                "method.distillation has settings but no weight: give method.distillation.weight, or none."
+            )
         scale = config.scale if cosine else None
         if not config.centred or not (cosine or config.start == "mean"):
             return Scoring(scale, bias=config.bias)

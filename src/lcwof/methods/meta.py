@@ -19,6 +19,7 @@ from lcwof import __version__
 from lcwof.data.cache import cache_key
 from lcwof.learning import Inputs, Learners, Scoring
 from lcwof.learning.tail import stack
+from lcwof.methods import embeddings
 from lcwof.methods.base import Base, Method
 from lcwof.methods.embeddings import base_embeddings
 from lcwof.models.checkpoint import load_tensors, save_tensors
@@ -152,7 +153,9 @@ def meta_train(
 def _identity(method: Method, base: Base) -> list[object]:
     """What the outcome of a meta-training depends on."""
     config = {key: value for key, value in asdict(method.config).items() if key != "novel_bias"}  # that is chosen later
-    source = hashlib.sha256(Path(inspect.getfile(type(method))).read_bytes())
+    source = hashlib.sha256()
+    for code in (inspect.getfile(type(method)), __file__, embeddings.__file__):
+        source.update(Path(code).read_bytes())
     seen = base.pool.table[:, 0]  # an image of each class tells data sets apart
     content = hashlib.sha256()
     for tensor in (*base.model.tensors().values(), base.pool.table, base.pool.counts, base.inputs.pixels[seen]):

@@ -58,8 +58,8 @@ class UCIR(Method):
     """logits = s cos(f(x), w_c); loss = cross-entropy + lambda (1 - cos(f, f_old)) + a margin between the class of an
     old exemplar and the nearest new classes; new weights start imprinted. Every epoch shows as many exemplars of an old
     class as there are shots, which stands for the original's last, class-balanced fine-tuning. The cosine head and s
-    are fitted to the base classes over the shared base model. lambda, margin and the number of nearest classes are the
-    source's; a bias of few-shot classes is tuned without test data."""
+    are fitted to the base classes over the shared base model. margin and the number of nearest classes are the
+    source's; lambda, the source's among others, and a bias of few-shot classes are tuned without test data."""
 
     Config = UCIRConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})

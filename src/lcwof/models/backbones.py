@@ -24,6 +24,7 @@ Builder = Callable[[tuple[int, ...]], "Backbone"]
 class Pretrained:
     """What a backbone knows before phase 1."""
 
+    knows: str  # the data set that it was trained on
     weights: Callable[[], dict[str, Tensor]]  # its state
     mean: tuple[float, ...]  # of the inputs that the weights expect
     std: tuple[float, ...]

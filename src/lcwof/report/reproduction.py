@@ -74,6 +74,7 @@ class Reproduction:
     pseudo: int = 0  # base classes that choices for streams are made on
     settings: tuple[str, ...] = ()  # of a figure
     curves: int = 0  # points a phase of a figure
+    reference: str = "lcwof"  # the run that the others of a table are compared with, episode by episode
     key: str = ""
 
     @property
@@ -252,7 +253,7 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
         for name, printed in lines:
             row = ours.get(name)
             cells = _cells(part.columns, printed, place, row, runs)
-            apart = {s: p for s in part.settings if (p := _to_lcwof(place, s, row, runs)) is not None}
+            apart = {s: p for s in part.settings if (p := _apart(what.reference, place, s, row, runs)) is not None}
             rows.append(ComparedRow(name, cells, apart))
         found.append(ComparedPart(place, part.backbone, part.columns, rows))
     return found
@@ -263,11 +264,11 @@ def _first(run: Run | StreamRun, episodes: int) -> Run | StreamRun:
     return replace(run, rows=run.rows[:episodes]) if isinstance(run, Run) else run
 
 
-def _to_lcwof(place: Place, setting: str, row: OurRow | None, runs: Runs) -> Paired | None:
-    ours, lcwof = runs.get((place, setting, row.run if row else "")), runs.get((place, setting, "lcwof"))
-    if ours is lcwof or not isinstance(ours, Run) or not isinstance(lcwof, Run):
+def _apart(reference: str, place: Place, setting: str, row: OurRow | None, runs: Runs) -> Paired | None:
+    ours, other = (runs.get((place, setting, name)) for name in (row.run if row else "", reference))
+    if ours is other or not isinstance(ours, Run) or not isinstance(other, Run):
         return None
-    return paired_difference(ours, lcwof)
+    return paired_difference(ours, other)
 
 
 def _cells(
