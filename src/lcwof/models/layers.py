@@ -58,16 +58,16 @@ class SameConv2d(Conv2d):
         around = [number for pad in reversed(pads) for number in (pad // 2, pad - pad // 2)]  # width first
         if self.weight.dim() == 4:
             return nn.Conv2d.forward(self, F.pad(x, around))
-        padded = F.pad(x, (0, 0, *around))
+        padded, learners = F.pad(x, (0, 0, *around)), len(x)
+        if self.groups > 1:  # E times as many channels, a kernel each, are the same map
+            together = padded.permute(1, 2, 3, 0, 4).flatten(3).movedim(-1, 1)
+            maps = F.conv2d(together, self.weight.flatten(0, 1), stride=stride, groups=together.shape[1])
+            return maps.movedim(1, -1).unflatten(-1, (learners, -1)).movedim(-2, 0)
         ends = [padded.shape[side] - kernel + 1 for side in (2, 3)]
         spots = [(i, j) for i in range(kernel) for j in range(kernel)]
         seen = [padded[:, :, i : i + ends[0] : stride, j : j + ends[1] : stride] for i, j in spots]
-        if self.groups == 1:
-            weight = self.weight.permute(0, 1, 3, 4, 2).flatten(2)  # (E, O, k * k * C)
-            columns = torch.cat(seen, dim=-1)
-            return (columns.flatten(1, 3) @ weight.mT).unflatten(1, columns.shape[1:4])
-        each = [part * self.weight[:, None, None, None, :, 0, i, j] for part, (i, j) in zip(seen, spots, strict=True)]
-        return sum(each[1:], each[0])
+        columns, weight = torch.cat(seen, dim=-1), self.weight.permute(0, 1, 3, 4, 2).flatten(2)  # (E, O, k * k * C)
+        return (columns.flatten(1, 3) @ weight.mT).unflatten(1, columns.shape[1:4])
 
 
 def _fusing() -> bool:
