@@ -21,7 +21,7 @@ from lcwof.methods import Base, Fitting, Method, State, Task
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
-_QUERY_CHUNK = {"cpu": 2048, "cuda": 16384}  # query images, over all learners, through the tails at once
+_QUERY_CHUNK = {"cpu": 512, "cuda": 16384}  # query images, over all learners, through the tails at once
 
 Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
 
@@ -107,7 +107,7 @@ def run_episodes(
 def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> Tensor:
     """Logits of query images, (E, Q) -> (E, Q, C), a few at a time, the bias of few-shot classes added."""
     learners, total = queries.shape
-    step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 2048) // learners))
+    step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 512) // learners))
     parts = []
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`
