@@ -67,13 +67,13 @@ def stream_table(run: StreamRun) -> Table:
 def sessions_table(runs: Sequence[StreamRun], measure: str) -> Table:
     """One measure by session, one row a run, the best in the last session first: means over the streams, and the
     interval of the last."""
-    title = Text(f"{measure} by session: {setting_of(runs[0])}")
+    title = Text(f"{measure} by session, ± of the last: {setting_of(runs[0])}")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", overflow="fold")
     sessions = [n for n, found in enumerate(runs[0].summary(), start=1) if measure in found]
     for session in sessions:
         table.add_column(str(session), justify="right", no_wrap=True)
-    table.add_column("±, last", justify="right", no_wrap=True)
+    table.add_column("±", justify="right", no_wrap=True)
     for run in sorted(runs, key=lambda run: -run.summary()[-1][measure][0]):
         summary = run.summary()
         interval = summary[-1][measure][1]
