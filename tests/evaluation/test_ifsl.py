@@ -124,6 +124,8 @@ def test_memory_is_counted_and_is_one(
     more = get_method("lcwof")(replace_field(short("lcwof").config, "phase3.replay_per_class", 2))
     assert run(more, strokes, strokes_model, [0])[1][0].kept == 24 + 9
     assert {session.kept for session, _ in run(short("pn"), strokes, strokes_model, [0])} == {0}
+    uncalibrated = get_method("lcwof")(replace_field(short("lcwof").config, "phase3.epochs", 0))
+    assert {session.kept for session, _ in run(uncalibrated, strokes, strokes_model, [0])} == {0}
 
 
 def test_streams_have_no_unlabelled_images(strokes: Dataset, strokes_model: BaseModel) -> None:

@@ -170,6 +170,8 @@ class LCwoF(Method):
 
     def kept(self, base: Base, memory: Task) -> int:
         how = self.calibration(memory)
+        if not how.epochs:
+            return 0
         each = replayed(how, base.pool, memory.shots)
         old = int(base.pool.counts.sum()) if how.replay == "unlim" else each * len(base.pool.counts)
         return old + memory.support.shape[1]
