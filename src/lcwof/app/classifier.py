@@ -23,7 +23,7 @@ from lcwof.errors import LcwofError
 from lcwof.evaluation.metrics import accuracy
 from lcwof.learning import Inputs, Learners, Phase1, Scoring, Tail, calibrate, learn_novel, pretrain
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
-from lcwof.models import BaseModel, load_tensors, save_tensors
+from lcwof.models import BaseModel, load_tensors, pretrained, save_tensors
 from lcwof.randomness import Randomness
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -109,8 +109,10 @@ class FewShotClassifier(BaseEstimator):
         quick = Phase1(
             self.backbone,
             self.epochs,
-            batch=min(64, len(train)),
-            lr=0.05,
+            batch=min(
+                64, max(16, len(train) // 32), len(train)
+            ),  # of few images smaller ones, so that steps are enough
+            lr=0.01 if pretrained(self.backbone) else 0.05,  # what a network knows is not to be shaken
             schedule="one-cycle",
             drop_ramp=1000,
             seed=self.seed,
