@@ -106,13 +106,13 @@ class FewShotClassifier(BaseEstimator):
             *normalisation(images.pixels, train),
             self._augment(),
         )
+        # What knows nothing yet needs many steps, so of few images smaller batches.
+        most = 64 if pretrained(self.backbone) else min(64, max(16, len(train) // 32))
         quick = Phase1(
             self.backbone,
             self.epochs,
-            batch=min(
-                64, max(16, len(train) // 32), len(train)
-            ),  # of few images smaller ones, so that steps are enough
-            lr=0.01 if pretrained(self.backbone) else 0.05,  # what a network knows is not to be shaken
+            batch=min(most, len(train)),
+            lr=0.05,
             schedule="one-cycle",
             drop_ramp=1000,
             seed=self.seed,
