@@ -51,9 +51,9 @@ def test_csv_has_a_row_a_run_with_mean_and_interval() -> None:
 
 
 def test_streams_in_latex_have_a_column_a_session() -> None:
-    lines = latex_streams([make_stream("pn", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])]).splitlines()
+    lines = latex_streams([make_stream("pn", [50.0, 54.0]), make_stream("lcwof", [59.0, 61.0])]).splitlines()
     assert lines[2:5] == [r"\begin{tabular}{lr}", r"\toprule", r"hm, session & 2 \\"]
-    assert lines[6:8] == [r"lcwof & $\mathbf{60.00 \pm 0.00}$ \\", r"pn & $52.00 \pm 3.92$ \\"]
+    assert lines[6:8] == [r"lcwof & $\mathbf{60.00 \pm 1.96}$ \\", r"pn & $52.00 \pm 3.92$ \\"]
     joint = lines.index(r"J/J, session & 1 & 2 \\")
     assert lines[joint + 3] == r"pn & $\mathbf{80.00 \pm 0.00}$ & $52.00 \pm 3.92$ \\"
     assert [line for line in lines if line.startswith("% a_b")], "the setting, in a comment"
@@ -72,12 +72,12 @@ def test_streams_in_csv_have_a_row_a_session() -> None:
 
 
 def test_streams_in_latex_end_with_what_the_runs_come_to() -> None:
-    text = latex_streams([make_stream("my_method", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])])
+    text = latex_streams([make_stream("my_method", [50.0, 54.0]), make_stream("lcwof", [59.0, 61.0])])
     lines = text[text.rindex(r"\begin{tabular}") :].splitlines()
     assert lines[2] == r"method & hm & hm to lcwof & J/J & B/J & N/J & drop & average & forgetting & images kept \\"
-    last, ends = r"$60.00 \pm 0.00$", r"$20.00 \pm 0.00$ & $70.00 \pm 0.00$ & $10.00 \pm 0.00$ & 20 \\"
-    assert lines[4] == rf"lcwof & $\mathbf{{60.00 \pm 0.00}}$ & -- & {last} & {last} & {last} & {ends}"
-    assert lines[5].startswith(r"my\_method & $52.00 \pm 3.92$ & $-8.00 \pm 3.92^{*}$ & ")
+    last, ends = r"$60.00 \pm 1.96$", r"$20.00 \pm 1.96$ & $70.00 \pm 0.98$ & $10.00 \pm 0.00$ & 20 \\"
+    assert lines[4] == rf"lcwof & $\mathbf{{60.00 \pm 1.96}}$ & -- & {last} & {last} & {last} & {ends}"
+    assert lines[5].startswith(r"my\_method & $52.00 \pm 3.92$ & $-8.00 \pm 1.96^{*}$ & ")
 
 
 def test_streams_in_csv_say_in_the_last_session_how_they_differ() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from math import isnan
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -58,16 +59,29 @@ def test_other_sessions_are_not_paired_and_what_learns_does_not_matter() -> None
     assert not same_streams(lcwof, pn)
 
 
+def test_streams_that_repeat_each_other_count_once() -> None:
+    always, twin = make_stream("pn", [40.0] * 3), make_stream("iw", [44.0] * 3)
+    random = make_stream("lcwof", [40.0, 44.0, 45.0])
+    assert len(always.distinct) == 1 and len(random.distinct) == 3
+    mean, interval = always.summary()[1]["hm"]
+    assert mean == 40 and isnan(interval) and isnan(always.totals()["drop"][1])
+    paired = stream_to_reference(always, [random, always])
+    assert paired is not None and paired.episodes == 3 and paired.interval > 0, "the other run's chance is in it"
+    alone = stream_to_reference(always, [twin, always])
+    assert alone is not None and alone.episodes == 1
+    assert "| pn | 1 | 40.00 |" in compared_markdown([random, always])
+
+
 def test_markdown_has_a_row_a_run() -> None:
-    text = compared_markdown([make_stream("p|n", [50.0, 54.0]), make_stream("lcwof", [60.0, 60.0])])
+    text = compared_markdown([make_stream("p|n", [50.0, 54.0]), make_stream("lcwof", [59.0, 61.0])])
     lines = text.splitlines()
     assert lines[2].startswith(
         "| method | streams | hm | hm to lcwof | J/J | B/J | N/J | drop | average | forgetting |"
     )
-    same = "60.00 ± 0.00"
-    whole = "20.00 ± 0.00 | 70.00 ± 0.00 | 10.00 ± 0.00 | 20"
+    same = "60.00 ± 1.96"
+    whole = "20.00 ± 1.96 | 70.00 ± 0.98 | 10.00 ± 0.00 | 20"
     assert lines[4] == f"| lcwof | 2 | **{same}** | – | {same} | {same} | {same} | {whole} |"
-    assert lines[5].startswith("| p\\|n | 2 | 52.00 ± 3.92 | −8.00 ± 3.92 | ")
+    assert lines[5].startswith("| p\\|n | 2 | 52.00 ± 3.92 | −8.00 ± 1.96 | ")
     assert lines[7:10] == ["| hm, session | 2 |", "|---|---:|", f"| lcwof | {same} |"]
     assert lines[12:15] == ["| J/J, session | 1 | 2 |", "|---|---:|---:|", f"| lcwof | 80.00 ± 0.00 | {same} |"]
     assert compared_markdown([make_stream("pn", [50.0])]) == "", "nothing to compare"
@@ -117,7 +131,7 @@ def test_classes_are_means_over_streams_by_the_session_they_came_in() -> None:
 
 
 def test_the_page_compares_runs_then_shows_each(tmp_path: Path) -> None:
-    runs = [make_stream("iw", [49.0, 62.0]), make_stream("<b>", [52.0, 52.0]), make_stream("lcwof", [50.0, 60.0])]
+    runs = [make_stream("iw", [49.0, 62.0]), make_stream("<b>", [51.0, 53.0]), make_stream("lcwof", [50.0, 60.0])]
     page = write_report([*runs, make_run("pn", [40.0, 50.0])], tmp_path / "r.html", "both").read_text()
     first = page[page.index("After the last session</b>") :]
     assert '<tr class="first"><th scope="row">iw</th><td class="hm"><b>55.50</b><i>± 12.74</i></td>' in first

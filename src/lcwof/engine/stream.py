@@ -42,18 +42,26 @@ class StreamRun:
         numbers = sorted({row["stream"] for row in self.rows})
         return [[row for row in self.rows if row["stream"] == number] for number in numbers]
 
+    @property
+    def distinct(self) -> list[list[Row]]:
+        """The streams to count: one where all came to the same, as those of a published list do with a method that has
+        nothing random in it."""
+        first, *others = ([{**row, "stream": 0} for row in stream] for stream in self.streams)
+        return self.streams[:1] if all(other == first for other in others) else self.streams
+
     def summary(self) -> list[dict[str, tuple[float, float]]]:
         """Mean and 95% interval of each measure over the streams, session by session."""
         found = []
+        counted = [row for stream in self.distinct for row in stream]
         for session in range(1, self.sessions + 1):
-            rows = [row for row in self.rows if row["session"] == session]
+            rows = [row for row in counted if row["session"] == session]
             known = [name for name in MEASURES if rows[0][name] is not None]
             found.append({name: mean_and_interval([row[name] for row in rows]) for name in known})
         return found
 
     def totals(self) -> dict[str, tuple[float, float]]:
         """Mean and interval of what whole streams come to."""
-        each = [summary_measures(stream) for stream in self.streams]
+        each = [summary_measures(stream) for stream in self.distinct]
         return {name: mean_and_interval([one[name] for one in each]) for name in each[0]}
 
     def matrix(self) -> list[list[float]]:

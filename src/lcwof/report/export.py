@@ -91,7 +91,7 @@ def _latex_outcomes(setting: str, group: Sequence[StreamRun]) -> str:
 
 
 def _latex_about(setting: str, group: Sequence[StreamRun]) -> list[str]:
-    return [f"% {setting}; streams: {', '.join(str(len(run.streams)) for run in group)}."]
+    return [f"% {setting}; streams: {', '.join(str(len(run.distinct)) for run in group)}."]
 
 
 def _latex_sessions(setting: str, group: Sequence[StreamRun], measure: str) -> str:
@@ -126,7 +126,7 @@ def csv_streams(runs: Sequence[StreamRun]) -> str:
         paths = [run.path for run in runs]
         other = folder_name(reference(group).path, paths)
         for run in group:
-            who = [run.about["data"], method_name(run), folder_name(run.path, paths), len(run.streams)]
+            who = [run.about["data"], method_name(run), folder_name(run.path, paths), len(run.distinct)]
             compared = _paired_cells(other, stream_to_reference(run, group))
             for session, (summary, row) in enumerate(zip(run.summary(), run.streams[0], strict=True), start=1):
                 values = [_digits(x) for name in MEASURES for x in summary.get(name, (nan, nan))]

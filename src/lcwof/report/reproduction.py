@@ -285,7 +285,7 @@ def _cells(
         if value is None or run is None:
             cells.append(Compared(None, None, 0, theirs))
             continue
-        count = len(run.rows) if isinstance(run, Run) else len(run.streams)
+        count = len(run.rows) if isinstance(run, Run) else len(run.distinct)
         cells.append(Compared(value[0], None if isnan(value[1]) else value[1], count, theirs))
     return cells
 

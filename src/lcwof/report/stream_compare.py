@@ -73,7 +73,9 @@ def stream_to_reference(run: StreamRun, group: Sequence[StreamRun]) -> Paired | 
     other = reference(group)
     if run is other or not same_streams(run, other):
         return None
-    mine, theirs = ({stream[0]["stream"]: stream[-1]["hm"] for stream in each.streams} for each in (run, other))
+    counted = max(len(run.distinct), len(other.distinct))  # a stream that all others repeat is paired with each
+    both = (each.streams[:counted] for each in (run, other))
+    mine, theirs = ({stream[0]["stream"]: stream[-1]["hm"] for stream in streams} for streams in both)
     return pair_up(mine, theirs)
 
 
@@ -101,7 +103,7 @@ def _outcomes(group: Sequence[StreamRun]) -> str:
         found = {name: cell(*value) for name, value in outcome(run).items()}
         if outcome(run)["hm"][0] == best:
             found["hm"] = f"**{found['hm']}**"
-        who = [plain_cell(stream_label(run, group)), str(len(run.streams))]
+        who = [plain_cell(stream_label(run, group)), str(len(run.distinct))]
         hm, *others = found.values()
         rows.append([*who, hm, reference_words(run, group), *others, str(images_kept(run))])
     return _table(["method", "streams", *map(plain_cell, outcome_heads(group))], rows)
@@ -141,7 +143,7 @@ def streams_json(runs: Sequence[StreamRun]) -> list[dict[str, Any]]:
                     "protocol": "ifsl",
                     "method": method_name(run),
                     "data": run.about["data"],
-                    "streams": len(run.streams),
+                    "streams": len(run.distinct),
                     "sessions": [{name: pair(value) for name, value in summary.items()} for summary in run.summary()],
                     "matrix": [[round(value, 4) for value in row] for row in run.matrix()],
                     **{name: pair(value) for name, value in run.totals().items()},

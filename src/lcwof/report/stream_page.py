@@ -61,14 +61,14 @@ def stream_sections(runs: Sequence[StreamRun]) -> str:
 
 def _outcomes(setting: str, group: Sequence[StreamRun]) -> str:
     best = max(outcome(run)["hm"][0] for run in group)
-    counts = {len(run.streams) for run in group}
+    counts = {len(run.distinct) for run in group}
     many = len(counts) > 1
     rows = []
     for run in group:
         found, paired = outcome(run), stream_to_reference(run, group)
         hm, *others = (number(*value) for value in found.values())
         to = difference_cell(reference_words(run, group), paired is not None and paired.clear)
-        cells = [f"<td>{len(run.streams)}</td>"] if many else []
+        cells = [f"<td>{len(run.distinct)}</td>"] if many else []
         cells += [f'<td class="hm">{hm}</td>', to, *(f"<td>{other}</td>" for other in others)]
         cells.append(f"<td>{images_kept(run)}</td>")
         rows.append(row(stream_label(run, group), cells, "first" if found["hm"][0] == best else ""))

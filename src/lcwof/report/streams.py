@@ -31,7 +31,7 @@ def name_of(run: StreamRun, among: Sequence[StreamRun] = ()) -> str:
 
 def setting_of(run: StreamRun) -> str:
     """What was streamed, and how often."""
-    return f"{what_of(run)}: {count_of(len(run.streams))}{order_of(run)}"
+    return f"{what_of(run)}: {count_of(len(run.distinct))}{order_of(run)}"
 
 
 def count_of(streams: int) -> str:
