@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,16 +14,16 @@ from lcwof.data.sessions import pseudo_sessions
 from lcwof.engine import Entry, StreamRun, Study, read_recipe
 from lcwof.engine import study as study_module
 from lcwof.errors import LcwofError
-from lcwof.learning import Phase1, pretrain
+from lcwof.evaluation import gfsl
+from lcwof.learning import Inputs, Phase1, pretrain
 from lcwof.models import BaseModel
 
 
-def test_both_outcomes_are_chosen_from_the_same_candidates(
-    digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def entry(digits: Dataset, digits_model: BaseModel, folder: Path) -> Entry:
+    """pn on two sessions of one digit, with a choice on pseudo-sessions."""
     quick = Phase1("mlp", 3, batch=32, lr=0.05, schedule="one-cycle")
     pseudo = pretrain(pseudo_sessions(digits, 2), quick, digits_model.head.device)
-    files = {"base": tmp_path / "base.safetensors", "pseudo": tmp_path / "pseudo.safetensors"}
+    files = {"base": folder / "base.safetensors", "pseudo": folder / "pseudo.safetensors"}
     digits_model.save(files["base"])
     pseudo.save(files["pseudo"])
     options = {
@@ -37,7 +38,31 @@ def test_both_outcomes_are_chosen_from_the_same_candidates(
         "device": "cpu",
     }
     recipe = read_recipe([], options, ["tune.grid.novel_bias=[-20.0, 0.0, 0.5]"])
-    balanced = Entry("balanced", recipe, protocol="ifsl", pseudo_model=str(files["pseudo"]))
+    return Entry("balanced", recipe, protocol="ifsl", pseudo_model=str(files["pseudo"]))
+
+
+def test_what_is_computed_of_images_serves_all_methods(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pn = entry(digits, digits_model, tmp_path)
+    ilvq = dataclasses.replace(pn, name="ilvq", recipe=dataclasses.replace(pn.recipe, method={"name": "ilvq"}))
+    made: list[Inputs] = []
+
+    class Counted(Inputs):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(gfsl, "Inputs", Counted)
+    Study(tmp_path / "s").run([pn, ilvq])
+    assert len(made) == 2, "of the pseudo-sessions' model, and of the base model"
+
+
+def test_both_outcomes_are_chosen_from_the_same_candidates(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    balanced = entry(digits, digits_model, tmp_path)
+    recipe = balanced.recipe
     biased = dataclasses.replace(balanced, name="biased", outcome="base-biased")
     first = Study(tmp_path / "s").run_one(balanced)
 

@@ -58,15 +58,17 @@ def choose_stream(
     outcome: str = "balanced",
     progress: Progress = lambda done, total: None,
     fitting: Fitting = lambda what, done, total: None,
+    pseudo: Dataset | None = None,
 ) -> tuple[Tuning, Recipe]:
     """What streams of pseudo-sessions choose. model: one that does not know the base classes that play later ones;
-    data: the data set as it is. The recipe returned is for the real stream."""
+    data: the data set as it is; pseudo: its `pseudo_sessions`, where they are made already. The recipe returned is for
+    the real stream."""
     require_pseudo(recipe, outcome)
     how, config = recipe.stream, recipe.method_config()
     if data.sessions:  # pseudo-sessions like those of the lists
         first = data.sessions[0]
         how = dataclasses.replace(how, way=how.way or len(first.classes), shot=how.shot or len(first.shots[0]))
-    pseudo = pseudo_sessions(data, recipe.data.pseudo)
+    pseudo = pseudo_sessions(data, recipe.data.pseudo) if pseudo is None else pseudo
     if how.sessions:  # as many as there are classes for, where there are fewer
         how = dataclasses.replace(how, sessions=min(how.sessions, recipe.data.pseudo // (how.way or 5)) or None)
     method, streams, source = recipe.kind()(config), recipe.tune.streams, how.source(pseudo)

@@ -13,7 +13,8 @@ from typing import Literal
 
 from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
-from lcwof.engine.choose import OUTCOMES, Outcome, choose, choose_stream, chosen_stream, write_choice
+from lcwof.data.sessions import pseudo_sessions
+from lcwof.engine.choose import OUTCOMES, Outcome, choose, choose_stream, chosen_stream, require_pseudo, write_choice
 from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
@@ -119,8 +120,12 @@ class Study:
                 "no model to choose settings with: give --pseudo-model FILE, made by `lcwof pretrain --pseudo "
                 "N`, and --pseudo N, or --no-tune."
             )
+        require_pseudo(recipe, entry.outcome)
         model = self.model(dataclasses.replace(recipe, model=entry.pseudo_model))
-        return choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show))
+        key = f"{recipe.data}, pseudo"  # kept, so that what is computed of its images serves all methods
+        if key not in self._data:
+            self._data[key] = pseudo_sessions(data, recipe.data.pseudo)
+        return choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show), self._data[key])
 
     def _tried(self, entry: Entry) -> Tuning | None:
         """What was tried for the same run when the other outcome was asked for: the candidates are the same."""
