@@ -62,6 +62,9 @@ def test_other_sessions_are_not_paired_and_what_learns_does_not_matter() -> None
 def test_streams_that_repeat_each_other_count_once() -> None:
     always, twin = make_stream("pn", [40.0] * 3), make_stream("iw", [44.0] * 3)
     random = make_stream("lcwof", [40.0, 44.0, 45.0])
+    assert len(always.distinct) == 3, "drawn streams are others, even if they come to the same"
+    for run in (always, twin, random):
+        run.about["listed"] = True
     assert len(always.distinct) == 1 and len(random.distinct) == 3
     mean, interval = always.summary()[1]["hm"]
     assert mean == 40 and isnan(interval) and isnan(always.totals()["drop"][1])
@@ -70,6 +73,8 @@ def test_streams_that_repeat_each_other_count_once() -> None:
     alone = stream_to_reference(always, [twin, always])
     assert alone is not None and alone.episodes == 1
     assert "| pn | 1 | 40.00 |" in compared_markdown([random, always])
+    always.about["recipe"]["stream"]["shuffle"] = True
+    assert len(always.distinct) == 3
 
 
 def test_markdown_has_a_row_a_run() -> None:

@@ -44,8 +44,10 @@ class StreamRun:
 
     @property
     def distinct(self) -> list[list[Row]]:
-        """The streams to count: one where all came to the same, as those of a published list do with a method that has
-        nothing random in it."""
+        """The streams to count: one where all of a published list came to the same, since the method has nothing random
+        in it. Streams whose images or order were drawn are others, whatever they come to."""
+        if not self.about.get("listed") or self.about["recipe"]["stream"]["shuffle"]:
+            return self.streams
         first, *others = ([{**row, "stream": 0} for row in stream] for stream in self.streams)
         return self.streams[:1] if all(other == first for other in others) else self.streams
 
