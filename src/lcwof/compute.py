@@ -31,6 +31,7 @@ class Compute:
     dtype: torch.dtype = torch.float32
     compiled: bool = False
     trunk: bool = False  # what learners share is compiled, whatever of the rest is
+    records: bool = False  # steps that are not compiled are recorded and repeated, which a card can do by itself
 
     @classmethod
     def choose(
@@ -41,7 +42,8 @@ class Compute:
         if precision == "auto":
             precision = "bfloat16" if has_bfloat16(device) else "float32"
         can = device.type != "cuda" or has_triton()
-        return cls(device, getattr(torch, precision), compiled and can, (trunk or compiled) and can)
+        compiled, trunk = compiled and can, (trunk or compiled) and can
+        return cls(device, getattr(torch, precision), compiled, trunk, device.type == "cuda" and not compiled)
 
     def jit(self, function: F, trunk: bool = False, **options: Any) -> F:
         """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few.

@@ -12,6 +12,7 @@ from torch import Tensor
 from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
+from lcwof.learning.recording import Recorded
 from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
@@ -19,6 +20,7 @@ from lcwof.models.layers import stacked_layout
 from lcwof.randomness import Randomness
 
 _LOOK_EVERY = 10  # epochs between two looks at the losses: looking makes a GPU wait
+_WORTH_RECORDING = 8  # epochs
 
 
 @dataclass
@@ -136,11 +138,15 @@ def descend(
     phase: str,
     objective: Objective = joint_cross_entropy,
     shuffled: bool = True,
+    repeatable: bool = False,
 ) -> Iterator[int]:
     """Train the tail and the named heads on an objective + lambda L2^WC; yields after each epoch.
 
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout, unless the learners
     have statistics of their own.
+
+    repeatable: the objective does the same to every batch, waits for no value of a tensor, and changes what it keeps in
+    place. A card may then repeat what it did once (`Recorded`), without asking again.
     """
     weights = learners.weights()
     rates = {name: how.lr_tail for name in learners.tail}
@@ -157,22 +163,29 @@ def descend(
                 index, labels = index.gather(1, order), labels.gather(1, order)
             yield inputs.augmented(index, draws["augment", epoch]), labels
 
+    def step(maps: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
+        leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
+        found = learners.scored({**weights, **leaves}, maps, keys)
+        loss = how.loss_weight * objective(Batch(maps, *found, labels))
+        optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
+        return loss.detach()
+
+    repeatable = (repeatable or objective is joint_cross_entropy) and how.epochs >= _WORTH_RECORDING
+    recorded = Recorded(step, inputs.device) if repeatable and inputs.compute.records else None
     failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
     # Maps that are kept are only looked up: nothing to do beside other work.
     ready = one_ahead(epochs(), inputs.device) if inputs.augments else epochs()
     for epoch, (maps, labels) in enumerate(ready):
-        for step, at in enumerate(range(0, labels.shape[1], how.batch)):
+        for number, at in enumerate(range(0, labels.shape[1], how.batch)):
             batch = slice(at, at + how.batch)
-            leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
-            keys = draws["drop", epoch, step].keys
-            part = maps[:, batch].contiguous()
-            found = learners.scored({**weights, **leaves}, part, keys)
-            loss = how.loss_weight * objective(Batch(part, *found, labels[:, batch]))
-            optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
-            failed = torch.where(loss.detach().isfinite() | (failed > 0), failed, epoch + 1)
+            keys = draws["drop", epoch, number].keys
+            loss = (recorded or step)(maps[:, batch].contiguous(), labels[:, batch], keys)
+            failed = torch.where(loss.isfinite() | (failed > 0), failed, epoch + 1)
         if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:
             _require_finite(failed, draws, phase)
         yield epoch + 1
+    if recorded:
+        recorded.forget()
 
 
 def _require_finite(failed: Tensor, draws: Randomness, phase: str) -> None:

@@ -94,8 +94,9 @@ def learn_novel(
         return loss
 
     lam, how = 0.0 if keep.weight and keep.instead else lam, replace(how, batch=how.batch + joining)
+    heads = ("novel_head",)
     yield from descend(
-        learners, ("novel_head",), samples, inputs, how, lam, draws, "phase 2", objective, shuffled=not joining
+        learners, heads, samples, inputs, how, lam, draws, "phase 2", objective, not joining, repeatable=True
     )
 
 

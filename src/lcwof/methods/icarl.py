@@ -93,6 +93,7 @@ class ICaRL(Method):
             draws,
             "learning",
             objective,
+            repeatable=True,
         ):
             yield ICaRLState("learning", epoch, learners, index, labels, base)
 

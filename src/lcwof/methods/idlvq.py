@@ -191,6 +191,7 @@ class References(Method):
             draws,
             "learning",
             objective,
+            repeatable=True,
         ):
             yield ReferencesState("learning", epoch, learners, index, labels, calibrate)
 

@@ -104,7 +104,8 @@ def hebbian_edges(embedded: Tensor, labels: Tensor, nodes: Tensor, way: int) -> 
 
 def follow(nodes: Tensor, embedded: Tensor, labels: Tensor, fresh: Tensor, rate: float) -> Tensor:
     """Nodes (E, W, D) after a part of the way to the mean of a batch's examples, those marked fresh, of their class."""
-    member = F.one_hot(labels, nodes.shape[1]).to(nodes.dtype) * fresh.unsqueeze(-1)  # (E, B, W)
+    own = labels.unsqueeze(-1) == torch.arange(nodes.shape[1], device=labels.device)
+    member = (own & fresh.unsqueeze(-1)).to(nodes.dtype)  # (E, B, W)
     count = member.sum(1).unsqueeze(-1)
     return nodes + rate * (member.mT @ embedded - count * nodes) / count.clamp_min(1)
 
@@ -177,21 +178,21 @@ class Topic(Method):
             return torch.cat([task.support, before.index.gather(1, drawn)], dim=1), labels
 
         def objective(batch: Batch) -> Tensor:
-            nonlocal nodes
             embedded, fresh = F.normalize(batch.embedded, dim=-1), batch.labels < is_node
             with torch.no_grad():
                 was = F.normalize(old.structure.embed(old.tail, batch.maps), dim=-1)
             labels = (batch.labels - known).clamp_max(task.way - 1)  # of images of nodes: not looked at
-            pull, push = min_max(embedded, labels, nodes, edges, config.margin)
+            pull, push = min_max(embedded, labels, nodes.clone(), edges, config.margin)  # a copy: they move below
             logs = F.log_softmax(batch.logits, dim=-1).gather(-1, (labels + known).unsqueeze(-1)).squeeze(-1)
             moved = follow(nodes[:, count:], embedded.detach(), labels, fresh, config.node_rate)
-            nodes = torch.cat([nodes[:, :count], moved], dim=1)
+            nodes[:, count:].copy_(moved)
             stay = mean_where(anchor_loss(embedded, was), ~fresh)
             return mean_where(config.pull * pull + config.push * push - logs, fresh) + config.anchor * stay
 
         yield TopicState("learning", 0, learners, nodes, index)
+        heads, how = ("novel_head",), config.descent
         for epoch in descend(
-            learners, ("novel_head",), samples, base.inputs, config.descent, 0.0, draws, "learning", objective
+            learners, heads, samples, base.inputs, how, 0.0, draws, "learning", objective, repeatable=True
         ):
             yield TopicState("learning", epoch, learners, nodes, index)
 

@@ -114,6 +114,7 @@ class UCIR(Method):
             draws,
             "learning",
             objective,
+            repeatable=True,
         ):
             yield UCIRState("learning", epoch, learners, index, labels)
 
