@@ -30,25 +30,25 @@ class Compute:
     device: torch.device
     dtype: torch.dtype = torch.float32
     compiled: bool = False
-    trunk: bool = False  # what learners share is compiled, whatever of the rest is
+    parts: bool = False  # the trunk, which learners share, and updates of weights are compiled, whatever of the rest is
     records: bool = False  # steps that are not compiled are recorded and repeated, which a card can do by itself
 
     @classmethod
     def choose(
-        cls, device: torch.device, precision: Precision = "auto", compiled: bool = False, trunk: bool = False
+        cls, device: torch.device, precision: Precision = "auto", compiled: bool = False, parts: bool = False
     ) -> Compute:
         """`auto`: bfloat16 where the device computes faster with it, else float32. A card without Triton, which the
         compiler needs there, computes step by step."""
         if precision == "auto":
             precision = "bfloat16" if has_bfloat16(device) else "float32"
         can = device.type != "cuda" or has_triton()
-        compiled, trunk = compiled and can, (trunk or compiled) and can
-        return cls(device, getattr(torch, precision), compiled, trunk, device.type == "cuda" and not compiled)
+        compiled, parts = compiled and can, (parts or compiled) and can
+        return cls(device, getattr(torch, precision), compiled, parts, device.type == "cuda" and not compiled)
 
-    def jit(self, function: F, trunk: bool = False, **options: Any) -> F:
+    def jit(self, function: F, part: bool = False, **options: Any) -> F:
         """The function, compiled where that is asked: anew for every shape of its inputs, so shapes are kept few.
-        trunk: it is of what learners share."""
-        if not (self.trunk if trunk else self.compiled):
+        part: it is one of the `parts`."""
+        if not (self.parts if part else self.compiled):
             return function
         torch._dynamo.config.cache_size_limit = _SHAPES
         torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding
@@ -56,7 +56,7 @@ class Compute:
 
     @property
     def words(self) -> str:
-        what = ", compiled" if self.compiled else ", trunk compiled" if self.trunk else ""
+        what = ", compiled" if self.compiled else ", parts compiled" if self.parts else ""
         return str(self.dtype).removeprefix("torch.") + what
 
 

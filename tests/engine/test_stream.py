@@ -188,8 +188,8 @@ def test_the_folder_of_the_other_protocol_is_not_gone_on_with(
     assert not (tmp_path / "s.partial").exists(), "what was refused is not in the way of the corrected command"
 
 
-def test_what_streams_share_may_be_compiled(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
-    """The trunk alone, by the compiler's own plain backend, which shows that the same is computed."""
+def test_parts_of_what_streams_do_may_be_compiled(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    """By the compiler's own plain backend, which shows that the same is computed."""
     plain = stream_run(recipe(), strokes_model, strokes, tmp_path / "plain")
     with pytest.MonkeyPatch.context() as patch:
         compiled, compiler = list[str](), torch.compile
@@ -197,6 +197,7 @@ def test_what_streams_share_may_be_compiled(strokes: Dataset, strokes_model: Bas
             torch, "compile", lambda f, **options: compiled.append(f.__name__) or compiler(f, backend="eager")
         )
         run = stream_run(recipe(compile=True), strokes_model, strokes, tmp_path / "compiled")
-    assert set(compiled) == {"network_inputs", "_through_trunk"} and run.about["compute"].endswith(", trunk compiled")
+    assert set(compiled) == {"network_inputs", "_through_trunk", "update"}
+    assert run.about["compute"].endswith(", parts compiled")
     for mine, theirs in zip(run.rows, plain.rows, strict=True):
         assert mine["J/J"] == pytest.approx(theirs["J/J"], abs=0.5)

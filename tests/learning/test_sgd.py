@@ -1,5 +1,8 @@
+import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
+from lcwof.compute import Compute
 from lcwof.learning.sgd import SGD, clip_factors
 
 
@@ -29,3 +32,24 @@ def test_clipping_one_learner_leaves_the_others() -> None:
     gradients = {"a": torch.tensor([[3.0, 0.0], [300.0, 0.0]]), "b": torch.tensor([[4.0], [400.0]])}
     factors = clip_factors(list(gradients.values()), 100.0)
     torch.testing.assert_close(factors, torch.tensor([1.0, 0.2]))
+
+
+def test_heads_that_grow_are_stepped_by_what_was_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    counter, compiler = CompileCounter(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **options: compiler(f, backend=counter, **options))
+    cpu = torch.device("cpu")
+    for classes in (3, 4, 6):
+        start = {"tail": torch.randn(2, 4, 3), "head": torch.randn(2, classes, 5)}
+        anchors = {"tail": torch.randn(4, 3)}
+        found = []
+        for compute in (Compute(cpu, parts=True), Compute(cpu)):
+            weights = {name: w.clone() for name, w in start.items()}
+            optimiser = SGD(weights, {"tail": 0.1, "head": 0.01}, 0.9, 0.01, 5.0, anchors, pull=0.5, compute=compute)
+            for scale in (1.0, 30.0, 2.0):
+                optimiser.step([scale * torch.ones_like(w) for w in start.values()])
+            found.append(weights)
+        for name in start:
+            torch.testing.assert_close(found[0][name], found[1][name])
+    assert counter.frame_count == 1

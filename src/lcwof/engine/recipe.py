@@ -123,8 +123,8 @@ class Recipe:
         return grid
 
     def compute(self, method: Method, episodes: int, sessions: int = 1) -> Compute:
-        """How to compute that many episodes, or streams of sessions. The steps of these are not compiled: their shapes
-        change from session to session."""
+        """How to compute that many episodes, or streams of sessions. Of these only parts are compiled: the shapes of
+        steps change from session to session."""
         device = pick_device(self.device)
         pays = device.type == "cuda" and method.adapt > 0 and episodes * sessions >= _WORTH_COMPILING
         wanted = pays if self.compile is None else self.compile

@@ -54,8 +54,8 @@ class Inputs:
         self.chunk = max(8, _CPU_PIXELS[self.compute.dtype] // self.size**2) if cpu else _CUDA_CHUNK
         self.augments = not (images.is_features or augment.is_none)
         # Two functions, so that images are written out once between them and not made anew for every value read.
-        self._augment = self.compute.jit(self.network_inputs, trunk=True)
-        self._run = self.compute.jit(self._through_trunk, trunk=True, options=_FUSE_MORE)
+        self._augment = self.compute.jit(self.network_inputs, part=True)
+        self._run = self.compute.jit(self._through_trunk, part=True, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((2 * len(images),), -1)  # where in _maps an image's map lies; then mirror images
 
@@ -77,7 +77,7 @@ class Inputs:
 
     def _mark(self, *batch: Tensor) -> tuple[Tensor, ...]:
         """Tell the compiler that the number of images is not fixed, so that it compiles once for all."""
-        for tensor in batch if self.compute.trunk else ():
+        for tensor in batch if self.compute.parts else ():
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         return batch
 
