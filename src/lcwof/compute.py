@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -51,13 +53,32 @@ class Compute:
         if not (self.parts if part else self.compiled):
             return function
         torch._dynamo.config.cache_size_limit = _SHAPES
-        torch.backends.cudnn.benchmark = True  # shapes are few, so the fastest convolution of each is worth finding
+        # Shapes are few, so the fastest convolution of each is worth finding, unless the same is wanted every time.
+        torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         return torch.compile(function, **options)  # type: ignore[return-value]
 
     @property
     def words(self) -> str:
         what = ", compiled" if self.compiled else ", parts compiled" if self.parts else ""
         return str(self.dtype).removeprefix("torch.") + what
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """While it lasts, a card computes the same, bit for bit, every time: no order of sums is left to chance, nothing is
+    chosen by what was fastest a moment ago."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # asked for by torch, before the first product
+    memory: Any = torch.utils.deterministic
+    cudnn = torch.backends.cudnn
+    was = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory, cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    memory.fill_uninitialized_memory = False  # takes time, and nothing here reads what it has not written
+    cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was[0])
+        memory.fill_uninitialized_memory, cudnn.benchmark = was[1:]
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -154,6 +154,27 @@ def test_phase_1_in_progress_is_not_resumed_with_other_settings(digits: Dataset,
             pretrain(data, how, CPU, unfinished=tmp_path / "file")
 
 
+def test_what_makes_phase_1_repeatable_ends_with_it(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def state() -> tuple[bool, ...]:
+        cudnn, memory = torch.backends.cudnn, torch.utils.deterministic
+        return torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, memory.fill_uninitialized_memory
+
+    before, during = state(), list[tuple[bool, ...]]()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    for wanted in (True, False):
+        how = dataclasses.replace(QUICK, epochs=1, repeatable=wanted)
+        pretrain(digits, how, CPU, lambda epoch, figures: during.append(state()))
+    assert during == [(True, False, False), (False, True, before[2])]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+def test_a_card_repeats_phase_1_bit_for_bit(strokes: Dataset) -> None:
+    how = Phase1("resnet12", 3, batch=32, lr=0.05, schedule="one-cycle", cutmix=0.5, average=0.9, repeatable=True)
+    one, other = (pretrain(strokes, how, torch.device("cuda")) for _ in range(2))
+    for mine, theirs in zip(one.backbone.state_dict().values(), other.backbone.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_early_epochs_may_see_smaller_images(strokes: Dataset) -> None:
     how = Phase1("resnet10", 2, batch=32, lr=0.05, schedule="one-cycle", small_part=0.5, small_side=16)
     training = Training(strokes, how, CPU)

@@ -35,6 +35,7 @@ class Phase1:
     mirror: bool = False  # try each view with mirror images, too
     judge_every: int = 1  # epochs between two looks at the held-out images; every epoch in the last tenth
     seed: int = 0
+    repeatable: bool = False  # on a card, use only operations that come to the same, bit for bit, every time: slower
 
 
 def learning_rate(how: Phase1, step: int, steps: int) -> float:

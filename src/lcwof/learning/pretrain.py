@@ -6,6 +6,7 @@ import copy
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lcwof.compute import Compute
+from lcwof.compute import Compute, repeatable
 from lcwof.data.augment import NUMBERS, augment_batch, plain_batch
 from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
@@ -255,19 +256,20 @@ def pretrain(
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
     if how.temperature <= 0:
         raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
-    training = Training(data, how, device)
-    if unfinished and unfinished.exists():
-        training.resume(unfinished)
-    saved = time.monotonic()
-    while training.done < how.epochs:
-        figures = training.epoch()
-        progress(training.done, figures)
-        if unfinished and time.monotonic() - saved > _SAVE_EVERY:
-            training.save(unfinished)
-            saved = time.monotonic()
-    if unfinished:
-        training.save(unfinished)  # whoever keeps the result removes it then
-    return training.result()
+    with repeatable() if how.repeatable else nullcontext():
+        training = Training(data, how, device)
+        if unfinished and unfinished.exists():
+            training.resume(unfinished)
+        saved = time.monotonic()
+        while training.done < how.epochs:
+            figures = training.epoch()
+            progress(training.done, figures)
+            if unfinished and time.monotonic() - saved > _SAVE_EVERY:
+                training.save(unfinished)
+                saved = time.monotonic()
+        if unfinished:
+            training.save(unfinished)  # whoever keeps the result removes it then
+        return training.result()
 
 
 def _epoch_seed(seed: int, epoch: int) -> int:
