@@ -14,6 +14,8 @@ from torch.utils._triton import has_triton
 from lcwof.errors import LcwofError
 
 Precision = Literal["auto", "float32", "bfloat16"]
+# What products need to come to the same every time; torch looks at it once, before the first.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 _SHAPES = 64  # of inputs that one function may be compiled for; beyond it torch.compile silently stops compiling
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,21 +66,31 @@ class Compute:
 
 
 @contextmanager
-def repeatable() -> Iterator[None]:
+def repeatable(wanted: bool = True) -> Iterator[None]:
     """While it lasts, a card computes the same, bit for bit, every time: no order of sums is left to chance, nothing is
     chosen by what was fastest a moment ago."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # asked for by torch, before the first product
-    memory: Any = torch.utils.deterministic
-    cudnn = torch.backends.cudnn
-    was = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory, cudnn.benchmark
+    if not wanted:
+        yield
+        return
+    import torch._inductor.config as inductor  # here: it takes a while
+
+    places: list[tuple[Any, str, bool]] = [
+        (torch.backends.cudnn, "benchmark", False),
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),  # takes time, and nothing here reads it
+        (inductor, "deterministic", True),
+    ]
+    places = [place for place in places if hasattr(*place[:2])]
+    was = [getattr(where, name) for where, name, _ in places]
+    before = torch.get_deterministic_debug_mode()
     torch.use_deterministic_algorithms(True)
-    memory.fill_uninitialized_memory = False  # takes time, and nothing here reads what it has not written
-    cudnn.benchmark = False
     try:
+        for where, name, value in places:
+            setattr(where, name, value)
         yield
     finally:
-        torch.use_deterministic_algorithms(was[0])
-        memory.fill_uninitialized_memory, cudnn.benchmark = was[1:]
+        torch.set_deterministic_debug_mode(before)
+        for (where, name, _), value in zip(places, was, strict=True):
+            setattr(where, name, value)
 
 
 def has_bfloat16(device: torch.device) -> bool:

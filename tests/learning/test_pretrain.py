@@ -1,4 +1,6 @@
 import dataclasses
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from lcwof.learning import Phase1, base_accuracy, pretrain
 from lcwof.learning.mixing import cutmix, turned, turned_loss
 from lcwof.learning.pretrain import Training
 from lcwof.models import BaseModel
+from lcwof.models.checkpoint import load_tensors
 
 QUICK = Phase1("mlp", 4, batch=32, lr=0.05, schedule="one-cycle")
 CPU = torch.device("cpu")
@@ -168,11 +171,25 @@ def test_what_makes_phase_1_repeatable_ends_with_it(digits: Dataset, monkeypatch
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
-def test_a_card_repeats_phase_1_bit_for_bit(strokes: Dataset) -> None:
-    how = Phase1("resnet12", 3, batch=32, lr=0.05, schedule="one-cycle", cutmix=0.5, average=0.9, repeatable=True)
-    one, other = (pretrain(strokes, how, torch.device("cuda")) for _ in range(2))
-    for mine, theirs in zip(one.backbone.state_dict().values(), other.backbone.state_dict().values(), strict=True):
-        assert torch.equal(mine, theirs)
+def test_a_card_repeats_phase_1_bit_for_bit(tmp_path: Path) -> None:
+    """In processes of their own, so that neither finds what the other has chosen."""
+    for name in ("one", "other"):
+        command = [
+            "pretrain",
+            "fast.toml",
+            "--data",
+            "strokes",
+            "--set",
+            "phase1.epochs=3",
+            "-o",
+            f"{name}.safetensors",
+        ]
+        command += ["--set", "phase1.repeatable=true", "--set", "phase1.views=[]", "--set", "phase1.batch=32"]
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name)}
+        subprocess.run([sys.executable, "-m", "lcwof.cli.main", *command], cwd=tmp_path, env=environment, check=True)
+    one, other = (load_tensors(tmp_path / f"{name}.safetensors", "base model") for name in ("one", "other"))
+    assert one[1] == other[1]
+    assert all(torch.equal(one[0][name], other[0][name]) for name in one[0])
 
 
 def test_early_epochs_may_see_smaller_images(strokes: Dataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from lcwof.config import replace_field
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
-from lcwof.learning import Descent, Learners, descend, learners
+from lcwof.learning import Descent, Learners, Phase1, descend, learners, pretrain
 from lcwof.methods import Task, get_method
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -139,35 +140,39 @@ def test_repeating_a_noted_step_is_taking_it(
     assert torch.equal(noted, learned(*CASES[case], digits, digits_model, Compute(CPU)))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+CARD = torch.device("cuda")
+needs_a_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+
+
+@needs_a_card
 @pytest.mark.parametrize("case", CASES)
 def test_a_card_that_repeats_comes_to_the_same(case: str, digits: Dataset, digits_model: BaseModel) -> None:
-    card = torch.device("cuda")
-    model, data = digits_model.to(card), digits
-    one, other = (learned(*CASES[case], data, model, Compute(card, records=records)) for records in (True, False))
+    model = copy.deepcopy(digits_model).to(CARD)
+    one, other = (learned(*CASES[case], digits, model, Compute(CARD, records=records)) for records in (True, False))
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
-def descended(objective: Callable[[Any], Tensor], data: Dataset, model: BaseModel) -> None:
+@needs_a_card
+@pytest.mark.parametrize("case", ["lcwof", "icarl"])
+def test_what_is_compiled_is_recorded_as_well(case: str, strokes: Dataset) -> None:
+    """As streams compute on a card: in bfloat16, updates compiled, with DropBlock."""
+    model = pretrain(strokes, Phase1("resnet12", 1, batch=32, lr=0.05), CARD)
+    ways = (Compute(CARD, torch.bfloat16, parts=True, records=records) for records in (True, False))
+    one, other = (learned(*CASES[case], strokes, model, compute) for compute in ways)
+    torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+def descended(
+    objective: Callable[[Any], Tensor], data: Dataset, model: BaseModel, recordable: bool = True, epochs: int = 8
+) -> None:
     base, _ = prepare(get_method("ft")(), model, data, Compute(CPU, records=True))
     shots = EpisodeSource.of(data, "novel", 2, 3).draw([0]).support
     draws = Randomness.of_episodes(0, [0])
     task = Task.of_shots(shots, draws, "cpu")
     start = Learners.start(base.inputs, 1).grown(2, draws)
-    labels = task.labels + start.base_head.shape[1]
-    how = Descent(8, batch=3)
-    for _ in descend(
-        start,
-        ("novel_head",),
-        lambda e: (task.support, labels),
-        base.inputs,
-        how,
-        0.0,
-        draws,
-        "x",
-        objective,
-        repeatable=True,
-    ):
+    labels, how = task.labels + start.base_head.shape[1], Descent(epochs, batch=3)
+    given = ("novel_head",), lambda epoch: (task.support, labels), base.inputs, how, 0.0, draws, "test", objective
+    for _ in descend(start, *given, recordable=recordable):
         pass
 
 
@@ -185,13 +190,19 @@ def test_an_objective_that_waits_is_found(
         descended(waiting, digits, digits_model)
 
 
-def test_objectives_of_others_are_not_recorded_unless_they_say_so(
+def test_only_objectives_that_say_so_are_recorded_and_only_for_long(
     digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any) -> None:
         raise AssertionError("recorded")
 
+    def own(batch: learners.Batch) -> Tensor:
+        return learners.joint_cross_entropy(batch)
+
     monkeypatch.setattr(learners, "Recorded", refused)
-    learned("icarl", {"descent.epochs": 2, "exemplars": 2}, digits, digits_model, Compute(CPU, records=True))  # short
+    descended(own, digits, digits_model, recordable=False)
+    descended(own, digits, digits_model, epochs=7)
     with pytest.raises(AssertionError, match="recorded"):
-        learned("icarl", {"descent.epochs": 8, "exemplars": 2}, digits, digits_model, Compute(CPU, records=True))
+        descended(own, digits, digits_model)
+    with pytest.raises(AssertionError, match="recorded"):
+        descended(learners.joint_cross_entropy, digits, digits_model, recordable=False)

@@ -32,6 +32,7 @@ from lcwof.cli.console import (
     recipe_of,
     say,
 )
+from lcwof.compute import repeatable
 from lcwof.config import explained, flat, shown
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
@@ -118,7 +119,8 @@ def make_base(data: Dataset, how: Phase1, device: str, out: Path, label: str) ->
     """Phase 1 into a file, on a bar, going on with what an interruption left."""
     with progress_bar(label) as show:
         model = run_phase1(data, how, pick_device(device), phase1_progress(show, how.epochs), _unfinished(out))
-    model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
+    with repeatable(how.repeatable):
+        model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
     model.save(out)
     _unfinished(out).unlink(missing_ok=True)
     return model

@@ -94,7 +94,7 @@ class Recipe:
     device: str = "auto"
     precision: Precision = "auto"  # of trunk and tail; auto: bfloat16 where the device has it in hardware
     compile: bool | None = (
-        None  # compile first, one to two minutes (of streams the trunk alone); None: on a CUDA card when it pays
+        None  # compile first, one to two minutes (of streams only parts); None: on a CUDA card when it pays
     )
     at_once: int | None = None  # episodes learned together; None: chosen from the machine
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lcwof.errors import LcwofError
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
-from lcwof.learning.recording import Recorded
+from lcwof.learning.recording import Recorded, side_streams
 from lcwof.learning.scoring import Scoring
 from lcwof.learning.sgd import SGD
 from lcwof.learning.tail import Tail, stack
@@ -138,14 +138,14 @@ def descend(
     phase: str,
     objective: Objective = joint_cross_entropy,
     shuffled: bool = True,
-    repeatable: bool = False,
+    recordable: bool = False,
 ) -> Iterator[int]:
     """Train the tail and the named heads on an objective + lambda L2^WC; yields after each epoch.
 
     Heads that are not named stay as they are, bit for bit. BN stays in evaluation mode throughout, unless the learners
     have statistics of their own.
 
-    repeatable: the objective does the same to every batch, waits for no value of a tensor, and changes what it keeps in
+    recordable: the objective does the same to every batch, waits for no value of a tensor, and changes what it keeps in
     place. A card may then repeat what it did once (`Recorded`), without asking again.
     """
     weights = learners.weights()
@@ -170,22 +170,24 @@ def descend(
         optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
         return loss.detach()
 
-    repeatable = (repeatable or objective is joint_cross_entropy) and how.epochs >= _WORTH_RECORDING
-    recorded = Recorded(step, inputs.device) if repeatable and inputs.compute.records else None
+    recordable = (recordable or objective is joint_cross_entropy) and how.epochs >= _WORTH_RECORDING
+    recorded = Recorded(step, inputs.device) if recordable and inputs.compute.records else None
     failed = torch.zeros(len(draws), dtype=torch.long, device=inputs.device)  # the epoch, if any, of a loss not finite
     # Maps that are kept are only looked up: nothing to do beside other work.
     ready = one_ahead(epochs(), inputs.device) if inputs.augments else epochs()
-    for epoch, (maps, labels) in enumerate(ready):
-        for number, at in enumerate(range(0, labels.shape[1], how.batch)):
-            batch = slice(at, at + how.batch)
-            keys = draws["drop", epoch, number].keys
-            loss = (recorded or step)(maps[:, batch].contiguous(), labels[:, batch], keys)
-            failed = torch.where(loss.isfinite() | (failed > 0), failed, epoch + 1)
-        if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:
-            _require_finite(failed, draws, phase)
-        yield epoch + 1
-    if recorded:
-        recorded.forget()
+    try:
+        for epoch, (maps, labels) in enumerate(ready):
+            for number, at in enumerate(range(0, labels.shape[1], how.batch)):
+                batch = slice(at, at + how.batch)
+                keys = draws["drop", epoch, number].keys
+                loss = (recorded or step)(maps[:, batch].contiguous(), labels[:, batch], keys)
+                failed = torch.where(loss.isfinite() | (failed > 0), failed, epoch + 1)
+            if epoch % _LOOK_EVERY == 0 or epoch + 1 == how.epochs:
+                _require_finite(failed, draws, phase)
+            yield epoch + 1
+    finally:
+        if recorded:
+            recorded.forget()
 
 
 def _require_finite(failed: Tensor, draws: Randomness, phase: str) -> None:
@@ -206,7 +208,7 @@ def one_ahead(items: Iterator[Item], device: torch.device) -> Iterator[Item]:
     if device.type != "cuda":
         yield from items
         return
-    beside, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    beside, here = side_streams(device)[0], torch.cuda.current_stream(device)
     beside.wait_stream(here)
 
     def make() -> Item | None:

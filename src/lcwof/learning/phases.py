@@ -96,7 +96,7 @@ def learn_novel(
     lam, how = 0.0 if keep.weight and keep.instead else lam, replace(how, batch=how.batch + joining)
     heads = ("novel_head",)
     yield from descend(
-        learners, heads, samples, inputs, how, lam, draws, "phase 2", objective, not joining, repeatable=True
+        learners, heads, samples, inputs, how, lam, draws, "phase 2", objective, not joining, recordable=True
     )
 
 

@@ -6,7 +6,6 @@ import copy
 import json
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -256,7 +255,7 @@ def pretrain(
         raise LcwofError(f"phase 1 of {how.epochs} epochs learns nothing: at least 1 is needed.")
     if how.temperature <= 0:
         raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
-    with repeatable() if how.repeatable else nullcontext():
+    with repeatable(how.repeatable):
         training = Training(data, how, device)
         if unfinished and unfinished.exists():
             training.resume(unfinished)

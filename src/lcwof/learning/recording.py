@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 import torch
 from torch import Tensor
+
+from lcwof.errors import LcwofError
 
 Step = Callable[..., Tensor]  # of tensors; whatever else it changes are the values of tensors that stay where they are
 Shapes = tuple[torch.Size, ...]
@@ -44,15 +47,21 @@ class Recorded:
     def _record(self, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
         """The recording, where its inputs are expected and where its result will be. Nothing is computed yet."""
         graph, places = torch.cuda.CUDAGraph(), [torch.empty_like(each) for each in inputs]
-        here, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+        here, aside = torch.cuda.current_stream(self._device), side_streams(self._device)[1]
+        torch.cuda.empty_cache()  # what the first run has left over is not given back while recording
         aside.wait_stream(here)
         with _memory_named(), torch.cuda.stream(aside):
             graph.capture_begin(self._pool)
             try:
                 result = self._step(*places)
-            except BaseException:
-                with suppress(RuntimeError):  # a recording that failed cannot be ended either
+            except Exception as error:
+                try:
                     graph.capture_end()
+                except RuntimeError:  # which leaves the card's memory in disorder
+                    raise LcwofError(
+                        f"a step of learning cannot be recorded ({error}): it must wait for no value of a tensor. Call "
+                        "`descend` without recordable, and start the program again."
+                    ) from error
                 raise
             graph.capture_end()
         here.wait_stream(aside)
@@ -62,7 +71,15 @@ class Recorded:
         """Give the memory of the recordings back."""
         if self._recordings:
             self._recordings.clear()
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # after a recording that failed
+                torch.cuda.empty_cache()
+
+
+@cache
+def side_streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """Where a card prepares inputs beside its work, and where steps are recorded: two, so that they share nothing, and
+    always the same, so that the memory they have used serves again."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
 @contextmanager

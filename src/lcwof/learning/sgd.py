@@ -92,7 +92,9 @@ class SGD:
         self._anchors = [flat(known[name][None])[0] if name in known else None for name in self.names]
         # In a stream heads grow, which have no anchors.
         grows = compute.parts and not compute.compiled
-        self._growing = [anchor is None for anchor in self._anchors] if grows else []
+        self._growing = [grows and anchor is None for anchor in self._anchors]
+        for tensors in (self._weights, self._rounded, self._velocities):
+            self._mark(tensors)
         self._update = compute.jit(update, part=True, dynamic=None if grows else False)
         as_number = (lambda x: torch.tensor(x, device=compute.device)) if compute.parts else float
         self.rates = [as_number(rates[name]) for name in self.names]
@@ -110,12 +112,14 @@ class SGD:
             given[name] if name in given else torch.zeros_like(weight)
             for name, weight in zip(self.names, self._weights, strict=True)
         ]
-        changed = self._weights, self._rounded, self._velocities, slopes
-        for tensors in changed if self._growing else ():
-            for tensor, grows in zip(tensors, self._growing, strict=True):
-                if grows:  # one compiled function for all sizes
-                    torch._dynamo.maybe_mark_dynamic(tensor, 1)
-        self._update(*changed, self._anchors, self.rates, *self.settings)
+        self._mark(slopes)
+        self._update(self._weights, self._rounded, self._velocities, slopes, self._anchors, self.rates, *self.settings)
+
+    def _mark(self, tensors: Sequence[Tensor]) -> None:
+        """Tell the compiler which sizes change, so that it compiles once for all."""
+        for tensor, grows in zip(tensors, self._growing, strict=True):
+            if grows:
+                torch._dynamo.maybe_mark_dynamic(tensor, 1)
 
 
 def flat(stacked: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class ICaRL(Method):
             draws,
             "learning",
             objective,
-            repeatable=True,
+            recordable=True,
         ):
             yield ICaRLState("learning", epoch, learners, index, labels, base)
 

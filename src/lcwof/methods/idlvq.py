@@ -191,7 +191,7 @@ class References(Method):
             draws,
             "learning",
             objective,
-            repeatable=True,
+            recordable=True,
         ):
             yield ReferencesState("learning", epoch, learners, index, labels, calibrate)
 

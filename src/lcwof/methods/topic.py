@@ -192,7 +192,7 @@ class Topic(Method):
         yield TopicState("learning", 0, learners, nodes, index)
         heads, how = ("novel_head",), config.descent
         for epoch in descend(
-            learners, heads, samples, base.inputs, how, 0.0, draws, "learning", objective, repeatable=True
+            learners, heads, samples, base.inputs, how, 0.0, draws, "learning", objective, recordable=True
         ):
             yield TopicState("learning", epoch, learners, nodes, index)
 

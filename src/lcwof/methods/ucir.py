@@ -114,7 +114,7 @@ class UCIR(Method):
             draws,
             "learning",
             objective,
-            repeatable=True,
+            recordable=True,
         ):
             yield UCIRState("learning", epoch, learners, index, labels)
 
