@@ -58,11 +58,12 @@ class Recorded:
                 try:
                     graph.capture_end()
                 except RuntimeError:  # which leaves the card's memory in disorder
-                    raise LcwofError(
-                        f"a step of learning cannot be recorded ({error}): it must wait for no value of a tensor. Call "
-                        "`descend` without recordable, and start the program again."
-                    ) from error
-                raise
+                    if "out of memory" not in str(error):
+                        raise LcwofError(
+                            f"a step of learning cannot be recorded ({error}): it must wait for no value of a tensor. "
+                            "Call `descend` without recordable, and start the program again."
+                        ) from error
+                raise error
             graph.capture_end()
         here.wait_stream(aside)
         return graph, places, result
