@@ -84,6 +84,10 @@ class Randomness:
     def to(self, device: torch.device | str) -> Randomness:
         return Randomness(self.keys.to(device), self.episodes)
 
+    def part(self, places: Sequence[int]) -> Randomness:
+        """Those of some of the learners."""
+        return Randomness(self.keys[list(places)], tuple(self.episodes[at] for at in places))
+
     def uniform(self, *shape: int) -> Tensor:
         """Uniform numbers in [0, 1) of shape (E, *shape)."""
         return uniform(self.keys, shape)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import operator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +14,11 @@ import torch
 from lcwof.config import replace_field
 from lcwof.data import Dataset
 from lcwof.data.episodes import Pool
-from lcwof.data.sessions import StreamSource, pseudo_sessions
+from lcwof.data.sessions import Step, Streams, StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, prepare
-from lcwof.evaluation.ifsl import Session, run_streams, summary_measures
+from lcwof.evaluation.gfsl import query_logits
+from lcwof.evaluation.ifsl import Session, _tasks, run_streams, summary_measures
 from lcwof.evaluation.tune import Tuning, tune_streams
 from lcwof.learning import Phase1, pretrain
 from lcwof.methods import Method, State, get_method, method_names
@@ -180,7 +184,70 @@ def test_settings_of_a_stream_are_chosen_on_pseudo_sessions(strokes: Dataset, mo
     fit = type(herds).fit_base
     monkeypatch.setattr(type(herds), "fit_base", lambda self, base: fits.append(1) or fit(self, base))
     tried = tune_streams(type(herds), herds.config, model, data, source, 1, grid={"descent.lr_tail": [0.01, 0.1]})
-    assert len(tried.candidates) == 8 and len(fits) == 2, "the base fit does not depend on when learning stops"
+    assert len(tried.candidates) == 8 and len(fits) == 1, "the base fit depends neither on rates nor on when to stop"
     still = replace_field(replace_field(method.config, "phase2.epochs", 0), "phase3.epochs", 0)
     nothing = tune_streams(type(method), still, model, data, source, 1, grid=few)
     assert [c.settings["phase2.epochs"] for c in nothing.candidates] == [0], "where nothing is learned, nothing is"
+
+
+PER_LEARNER = [(name, key) for name in method_names() for key in sorted(get_method(name).per_learner)]
+
+
+@pytest.mark.parametrize(("name", "key"), PER_LEARNER)
+def test_settings_tried_side_by_side_come_to_what_each_comes_to_alone(
+    name: str, key: str, strokes: Dataset, strokes_model: BaseModel
+) -> None:
+    method = short(name)
+    base, fitted = prepare(method, strokes_model, strokes)
+    (streams,) = StreamSource.of(strokes, way=3, shot=3, sessions=2, queries=10).draw([0, 1, 0, 1])
+    was = operator.attrgetter(key)(method.config)
+    values = [float(was), float(was) / 100]
+
+    def learned(value: Any, count: int) -> torch.Tensor:
+        """Logits of images after two sessions: (E, 20, C)."""
+        one = type(method)(replace_field(method.config, key, value))
+        asked = dataclasses.replace(streams, numbers=streams.numbers[:count], steps=tuple(_first(streams, count)))
+        *_, (_, chain) = run_streams(one, base, fitted, asked, 0)
+        memory = _tasks(asked, 3, Randomness.of_episodes(0, asked.numbers)["learning"], base.inputs.device)[1]
+        *_, last = [chain, *one.settle(base, fitted, chain, memory)]
+        return query_logits(one, last, base, strokes.split.test[:20].expand(count, -1))
+
+    together = learned(torch.tensor(values).repeat_interleave(2), 4)
+    alone = torch.cat([learned(value, 2) for value in values])
+    far = float((alone[:2] - alone[2:]).abs().max())
+    assert far > 1e-4, "the setting matters"
+    assert float((together - alone).abs().max()) < 0.02 * far + 1e-3
+
+
+def _first(streams: Streams, count: int) -> Iterator[Step]:
+    for step in streams.steps:
+        parts = {name: getattr(step, name)[:count] for name in ("support", "labels", "queries", "answers", "classes")}
+        yield dataclasses.replace(step, **parts)
+
+
+def test_candidates_side_by_side_are_what_they_are_one_after_the_other(
+    strokes: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pseudo_sessions(strokes, 4)
+    model = pretrain(data, Phase1("mlp", 8, batch=32, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
+    source = StreamSource.of(data, way=2, shot=3, queries=10)
+    method = short("lcwof")
+    grid = {"weight_constraint": [1.0, 1e3], "phase2.epochs": [5, 20], "phase3.lr_head": [1e-3, 1e-1]}
+    sizes: list[int] = []
+    start = type(method).start
+    monkeypatch.setattr(type(method), "start", lambda self, b, f, n: sizes.append(n) or start(self, b, f, n))
+    asked = (type(method), method.config, model, data, source, 3)
+    together = tune_streams(*asked, at_once=100, grid=grid)
+    assert sizes == [12, 12], "four candidates with three streams each, for either length of phase 2"
+    sizes.clear()
+    some = tune_streams(*asked, at_once=5, grid=grid)
+    assert set(sizes) == {4}, "as many as fit"
+    alone = tune_streams(*asked, at_once=1, grid=grid)
+
+    def by_settings(tuning: Tuning) -> dict[str, float]:
+        return {str(candidate.settings): candidate.hm for candidate in tuning.candidates}
+
+    expected = by_settings(alone)
+    for found in (together, some):
+        assert by_settings(found) == pytest.approx(expected, abs=1.5)  # a query may tip over
+    assert max(expected.values()) - min(expected.values()) > 10

@@ -19,6 +19,24 @@ def test_augmentation_of_an_episode_does_not_depend_on_its_company(digits: Datas
     assert not torch.allclose(together[1], inputs.plain(index)[1], atol=1e-2)
 
 
+def test_learners_of_one_episode_share_what_they_look_at(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    seen: list[int] = []
+    run = inputs._run
+    monkeypatch.setattr(inputs, "_run", lambda images, keys: seen.append(len(images)) or run(images, keys))
+    index, draws = torch.arange(8).view(2, 4), Randomness.of_episodes(0, [5, 3, 5, 3, 5])
+    shared = inputs.augmented(index[[0, 1, 0, 1, 0]], draws)
+    assert sum(seen) == 8
+    alone = inputs.augmented(index, Randomness.of_episodes(0, [5, 3]))
+    torch.testing.assert_close(shared, alone[[0, 1, 0, 1, 0]])
+    seen.clear()
+    other = inputs.augmented(torch.stack([index[0], index[1], index[0].flip(0)]), draws.part([0, 1, 2]))
+    assert sum(seen) == 12, "the same episode, but other images"
+    torch.testing.assert_close(other[:2], alone)
+
+
 def test_plain_maps_are_the_trunks_output_whatever_was_asked_before(digits: Dataset, digits_model: BaseModel) -> None:
     inputs = Inputs(digits_model, digits.images, digits.augment, 1)
     inputs.plain(torch.tensor([5, 3]))

@@ -23,6 +23,7 @@ from lcwof.cli.console import (
     list_bad,
     progress_bar,
     recipe_of,
+    resumable,
     say,
 )
 from lcwof.cli.experiments import AtOnce, BaseClasses, DataName, Model, Pseudo, Root, Seed, Shot, Way
@@ -169,11 +170,8 @@ def _load(study: Study, recipe: Recipe) -> str:
 
 
 def _run(study: Study, entries: list[Entry]) -> list[Run | StreamRun]:
-    try:
+    with resumable(study.folder):
         return study.run(entries)
-    except KeyboardInterrupt:
-        errors.print(f"Interrupted. What is done is kept in {study.folder}; the same command goes on.")
-        raise typer.Exit(130) from None
 
 
 def _differences(found: list[tuple[Run | StreamRun, Paired | None]], other: str) -> None:

@@ -83,6 +83,17 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
             bar.stop()
 
 
+@contextmanager
+def resumable(kept_in: Path) -> Iterator[None]:
+    """Interrupted work, of which what is done is kept somewhere."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f" What is done is kept in {kept_in}; the same command goes on." if kept_in.exists() else ""
+        errors.print(f"Interrupted.{kept}")
+        raise typer.Exit(130) from None
+
+
 _ANYWHERE = {  # options that mean the same in every command, and their keys in a recipe
     "data": "data.name",
     "root": "data.root",

@@ -30,6 +30,7 @@ from lcwof.cli.console import (
     phase1_progress,
     progress_bar,
     recipe_of,
+    resumable,
     say,
 )
 from lcwof.compute import repeatable
@@ -48,7 +49,7 @@ from lcwof.learning import Phase1, base_accuracy
 from lcwof.learning import pretrain as run_phase1
 from lcwof.methods import BEST, Method, get_method, method_names
 from lcwof.models import BaseModel
-from lcwof.models.checkpoint import require_writable
+from lcwof.models.checkpoint import require_writable, unfinished
 from lcwof.report import as_json, results_table
 
 DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
@@ -97,13 +98,8 @@ def pretrain(
     require_writable(out)
     dataset = recipe.data.load()
     list_bad(dataset.images.bad)
-    try:
+    with resumable(unfinished(out)):
         model = make_base(dataset, recipe.phase1, recipe.device, out, "phase 1")
-    except KeyboardInterrupt:
-        unfinished = _unfinished(out)
-        kept = f"What was done is kept in {unfinished}; the same command goes on." if unfinished.exists() else ""
-        errors.print(f"Interrupted. {kept}")
-        raise typer.Exit(130) from None
     about = {"file": str(out), **model.about}
     if json_:
         print(json.dumps(about))
@@ -118,16 +114,12 @@ def pretrain(
 def make_base(data: Dataset, how: Phase1, device: str, out: Path, label: str) -> BaseModel:
     """Phase 1 into a file, on a bar, going on with what an interruption left."""
     with progress_bar(label) as show:
-        model = run_phase1(data, how, pick_device(device), phase1_progress(show, how.epochs), _unfinished(out))
+        model = run_phase1(data, how, pick_device(device), phase1_progress(show, how.epochs), unfinished(out))
     with repeatable(how.repeatable):
         model.about["test accuracy"] = round(base_accuracy(model, data, data.split.test), 2)
     model.save(out)
-    _unfinished(out).unlink(missing_ok=True)
+    unfinished(out).unlink(missing_ok=True)
     return model
-
-
-def _unfinished(out: Path) -> Path:
-    return out.with_name(out.name + ".partial")
 
 
 def tune(
@@ -149,7 +141,8 @@ def tune(
 ) -> None:
     """Choose a method's settings (for lcwof: lambda, phase-3 rate and epochs) on validation classes only.
 
-    Writes a recipe with what was chosen and why, and beside it a .json with every candidate.
+    Writes a recipe with what was chosen and why, and beside it a .json with every candidate. Interrupted, it goes on
+    with what was not tried yet.
 
     Examples:
 
@@ -166,8 +159,8 @@ def tune(
     there = len(dataset.split.val)
     if 0 < there < recipe.evaluate.way:
         errors.print(f"Choosing on {there}-way episodes: {dataset.name} has {there} validation classes.")
-    with progress_bar(f"tuning {recipe.kind().name}") as show:
-        tuning, tuned = choose(recipe, base, dataset, show, fitting_on(show))
+    with resumable(unfinished(out)), progress_bar(f"tuning {recipe.kind().name}") as show:
+        tuning, tuned = choose(recipe, base, dataset, show, fitting_on(show), unfinished(out))
     write_choice(tuning, tuned, out)
     show_tuning(tuning, out, json_)
 
@@ -222,12 +215,8 @@ def evaluate(
     e = recipe.evaluate
     folder = out or Path("runs") / f"{recipe.data.name}-{recipe.kind().name}-{e.way}w{e.shot}s-seed{e.seed}"
     base, dataset = recipe.load_model(), recipe.data.load()
-    try:
-        with progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
-            run = evaluate_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
-    except KeyboardInterrupt:
-        errors.print(f"Interrupted. Finished episodes are kept in {folder}.partial; the same command goes on.")
-        raise typer.Exit(130) from None
+    with resumable(unfinished(folder)), progress_bar(f"{recipe.kind().name} {e.way}w{e.shot}s") as show:
+        run = evaluate_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
     if json_:
         print(json.dumps(as_json([run])[0]))
     else:

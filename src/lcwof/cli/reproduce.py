@@ -12,7 +12,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lcwof.cli.console import Device, PrecisionName, console, errors, progress_bar, say
+from lcwof.cli.console import Device, PrecisionName, console, errors, progress_bar, resumable, say
 from lcwof.cli.experiments import AtOnce, Root, make_base
 from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Study, read_recipe, read_run
@@ -99,10 +99,8 @@ def reproduce(
             what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
         try:
             if not show:
-                _run(what, start, out, runs, given, set(only.split(",")) if only else None)
-        except KeyboardInterrupt:
-            errors.print(f"Interrupted. What is done is kept in {runs}; the same command goes on.")
-            raise typer.Exit(130) from None
+                with resumable(runs):
+                    _run(what, start, out, runs, given, set(only.split(",")) if only else None)
         except LcwofError as error:
             if len(wanted) == 1:
                 raise

@@ -21,6 +21,7 @@ from lcwof.cli.console import (
     list_bad,
     progress_bar,
     recipe_of,
+    resumable,
     say,
 )
 from lcwof.cli.experiments import AtOnce, BaseClasses, DataName, MethodName, Model, Pseudo, Root, Seed, show_tuning
@@ -28,7 +29,7 @@ from lcwof.engine import choose_stream, stream_run, write_choice
 from lcwof.engine.choose import require_pseudo
 from lcwof.engine.study import fitting_on
 from lcwof.errors import LcwofError
-from lcwof.models.checkpoint import require_writable
+from lcwof.models.checkpoint import require_writable, unfinished
 from lcwof.report import stream_table, streams_json
 
 Way = Annotated[int | None, typer.Option(help="New classes a session; default: the data set's lists, or 5.")]
@@ -66,7 +67,8 @@ def tune_stream(
 ) -> None:
     """Choose a method's settings for a stream of sessions on base classes held out as pseudo-sessions.
 
-    The base model must not know those classes: make one with `lcwof pretrain --pseudo N`, the same N.
+    The base model must not know those classes: make one with `lcwof pretrain --pseudo N`, the same N. Interrupted, it
+    goes on with what was not tried yet.
 
     Examples:
 
@@ -86,8 +88,9 @@ def tune_stream(
     data_as_is = dataclasses.replace(recipe.data, pseudo=0)
     base, real = recipe.load_model(), data_as_is.load()
     list_bad(real.images.bad)
-    with progress_bar(f"tuning {recipe.kind().name}") as show:
-        tuning, tuned = choose_stream(recipe, base, real, outcome, show, fitting_on(show))
+    kept_in = unfinished(out)
+    with resumable(kept_in), progress_bar(f"tuning {recipe.kind().name}") as show:
+        tuning, tuned = choose_stream(recipe, base, real, outcome, show, fitting_on(show), kept_in=kept_in)
     # What was given said how to make pseudo-sessions; the lists say themselves how theirs are.
     how = dataclasses.replace(tuned.stream, sessions=None)
     if real.sessions:
@@ -143,12 +146,8 @@ def stream(
     marks = [mark for mark, on in (("shuffled", how.shuffle), ("carried", how.carry)) if on]
     name = [recipe.data.name, recipe.kind().name, kind, str(len(source.ways)), *marks, f"seed{how.seed}"]
     folder = out or Path("runs") / "-".join(name)
-    try:
-        with progress_bar(f"{recipe.kind().name}, sessions") as show:
-            run = stream_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
-    except KeyboardInterrupt:
-        errors.print(f"Interrupted. Finished sessions are kept in {folder}.partial; the same command goes on.")
-        raise typer.Exit(130) from None
+    with resumable(unfinished(folder)), progress_bar(f"{recipe.kind().name}, sessions") as show:
+        run = stream_run(recipe, base, dataset, folder, overwrite, show, errors.print, fitting_on(show))
     if json_:
         print(json.dumps(streams_json([run])[0]))
     else:

@@ -9,18 +9,53 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lcwof.config import to_toml
+from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import pseudo_sessions
-from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.engine.folder import read_lines
+from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.errors import LcwofError
-from lcwof.evaluation import Tuning, combinations, tune, tune_streams
-from lcwof.methods import Fitting
+from lcwof.evaluation import Candidate, Tried, Tuning, combinations, tune, tune_streams
+from lcwof.methods import Fitting, own_code
 from lcwof.models import BaseModel
-from lcwof.models.checkpoint import write_aside
+from lcwof.models.checkpoint import unfinished, write_aside
 
 Outcome = Literal["balanced", "base-biased"]
 OUTCOMES: dict[str, Literal["hm", "J/J"]] = {"balanced": "hm", "base-biased": "J/J"}
 Progress = Callable[[int, int], None]
+
+
+class TriedFile(Tried):
+    """What was tried, a line of JSON for each combination of settings, in a file that goes when all is chosen. What
+    was tried for another choice is not looked at."""
+
+    def __init__(self, file: Path, asked: str) -> None:
+        self._file, self._asked = file, asked
+        self._lines = [line for line in read_lines(file) if line["asked"] == asked]
+
+    def get(self, settings: dict[str, Any]) -> list[Candidate] | None:
+        asked = json.loads(json.dumps(settings))
+        found = (line["candidates"] for line in self._lines if line["settings"] == asked)
+        return next(([Candidate.from_json(each) for each in candidates] for candidates in found), None)
+
+    def add(self, settings: dict[str, Any], candidates: list[Candidate]) -> None:
+        self._lines.append(
+            {"asked": self._asked, "settings": settings, "candidates": [each.as_json() for each in candidates]}
+        )
+        write_aside(self._file, "".join(json.dumps(line) + "\n" for line in self._lines).encode())
+
+
+def what_is_asked(recipe: Recipe, model: BaseModel | None, protocol: str, outcome: str = "") -> str:
+    """What a choice depends on, in short. Without an outcome: what the candidates depend on."""
+    tree, streams = recipe.resolved(), protocol == "ifsl"
+    how = {key: tree["evaluate"][key] for key in ("way", "shot")}
+    if streams:
+        how = {key: value for key, value in tree["stream"].items() if key != "streams"}
+    number = recipe.tune.streams if streams else recipe.tune.episodes
+    data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
+    about, code = model.told() if model else None, own_code(recipe.kind())
+    asked = [set_apart(tree["method"]), recipe.grid(), number, how, about, data, outcome]
+    return cache_key([*asked, code] if code else asked)
 
 
 def choose(
@@ -29,9 +64,12 @@ def choose(
     data: Dataset,
     progress: Progress = lambda done, total: None,
     fitting: Fitting = lambda what, done, total: None,
+    kept_in: Path | None = None,
 ) -> tuple[Tuning, Recipe]:
-    """What validation episodes choose for a recipe's method, and the recipe with it in place."""
+    """What validation episodes choose for a recipe's method, and the recipe with it in place. What was tried is kept in
+    a file meanwhile, so that an interrupted choice goes on; whoever keeps the choice removes it."""
     config = recipe.method_config()
+    known = TriedFile(kept_in, what_is_asked(recipe, model, "gfsl")) if kept_in else Tried()
     method = recipe.kind()(config)
     tried = recipe.tune.episodes * len(combinations(recipe.grid()))
     tuning = tune(
@@ -47,6 +85,7 @@ def choose(
         grid=recipe.grid(),
         progress=progress,
         fitting=fitting,
+        known=known,
     )
     return tuning, _chosen(recipe, tuning, {"why": tuning.why()})
 
@@ -59,11 +98,13 @@ def choose_stream(
     progress: Progress = lambda done, total: None,
     fitting: Fitting = lambda what, done, total: None,
     pseudo: Dataset | None = None,
+    kept_in: Path | None = None,
 ) -> tuple[Tuning, Recipe]:
     """What streams of pseudo-sessions choose. model: one that does not know the base classes that play later ones;
-    data: the data set as it is; pseudo: its `pseudo_sessions`, where they are made already. The recipe returned is for
-    the real stream."""
+    data: the data set as it is; pseudo: its `pseudo_sessions`, where they are made already; kept_in: as in `choose`.
+    The recipe returned is for the real stream."""
     require_pseudo(recipe, outcome)
+    known = TriedFile(kept_in, what_is_asked(recipe, model, "ifsl")) if kept_in else Tried()
     how, config = recipe.stream, recipe.method_config()
     if data.sessions:  # pseudo-sessions like those of the lists
         first = data.sessions[0]
@@ -87,6 +128,7 @@ def choose_stream(
         recipe.grid(),
         progress,
         fitting,
+        known,
     )
     return tuning, chosen_stream(recipe, tuning, outcome)
 
@@ -133,3 +175,4 @@ def write_choice(tuning: Tuning, chosen: Recipe, out: Path) -> None:
     sections = {key: chosen.resolved()[key] for key in keys}
     write_aside(out, "\n".join([*lines, to_toml(sections)]).encode())
     write_aside(out.with_suffix(".json"), json.dumps(tuning.as_json(), indent=1).encode())
+    unfinished(out).unlink(missing_ok=True)

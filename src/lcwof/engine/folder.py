@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lcwof.errors import LcwofError
-from lcwof.models.checkpoint import write_aside
+from lcwof.models.checkpoint import unfinished, write_aside
 
 Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ class RunFolder:
 
     @property
     def partial(self) -> Path:
-        return self.final.with_name(self.final.name + ".partial")
+        return unfinished(self.final)
 
     @classmethod
     def open(

@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import pseudo_sessions
-from lcwof.engine.choose import OUTCOMES, Outcome, choose, choose_stream, chosen_stream, require_pseudo, write_choice
+from lcwof.engine.choose import (
+    OUTCOMES,
+    Outcome,
+    choose,
+    choose_stream,
+    chosen_stream,
+    require_pseudo,
+    what_is_asked,
+    write_choice,
+)
 from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
@@ -22,6 +30,7 @@ from lcwof.errors import LcwofError
 from lcwof.evaluation import Tuning
 from lcwof.methods import own_code
 from lcwof.models import BaseModel
+from lcwof.models.checkpoint import unfinished
 
 Show = Callable[..., None]  # (done, total) and, if need be, a short text
 Bars = Callable[[str], AbstractContextManager[Show]]  # a progress bar by its label
@@ -103,7 +112,7 @@ class Study:
             chosen = chosen_stream(recipe, tuning, entry.outcome)
         else:
             with self.bars(f"{entry.name} tune".ljust(16)) as show:
-                tuning, chosen = self._choose(entry, show)
+                tuning, chosen = self._choose(entry, show, unfinished(file))
         more = {"asked": self._asked(entry), "seconds": round(time.monotonic() - started, 1)}
         if entry.protocol == "ifsl":
             more["tried"] = self._asked(entry, whatever_outcome=True)
@@ -111,10 +120,10 @@ class Study:
         write_choice(tuning, chosen, file)
         return chosen
 
-    def _choose(self, entry: Entry, show: Show) -> tuple[Tuning, Recipe]:
+    def _choose(self, entry: Entry, show: Show, kept_in: Path) -> tuple[Tuning, Recipe]:
         recipe, data = entry.recipe, self.data(entry.recipe.data)
         if entry.protocol == "gfsl":
-            return choose(recipe, self.model(recipe), data, show, fitting_on(show))
+            return choose(recipe, self.model(recipe), data, show, fitting_on(show), kept_in)
         if entry.pseudo_model is None:
             raise LcwofError(
                 "no model to choose settings with: give --pseudo-model FILE, made by `lcwof pretrain --pseudo "
@@ -125,7 +134,7 @@ class Study:
         key = f"{recipe.data}, pseudo"  # kept, so that what is computed of its images serves all methods
         if key not in self._data:
             self._data[key] = pseudo_sessions(data, recipe.data.pseudo)
-        return choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show), self._data[key])
+        return choose_stream(recipe, model, data, entry.outcome, show, fitting_on(show), self._data[key], kept_in)
 
     def _tried(self, entry: Entry) -> Tuning | None:
         """What was tried for the same run when the other outcome was asked for: the candidates are the same."""
@@ -140,18 +149,9 @@ class Study:
 
     def _asked(self, entry: Entry, whatever_outcome: bool = False) -> str:
         """What a choice depends on, in short."""
-        recipe, tree = entry.recipe, entry.recipe.resolved()
-        how = {key: tree["evaluate"][key] for key in ("way", "shot")}
-        if entry.protocol == "ifsl":
-            how = {key: value for key, value in tree["stream"].items() if key != "streams"}
-        number = recipe.tune.streams if entry.protocol == "ifsl" else recipe.tune.episodes
-        model = entry.pseudo_model if entry.protocol == "ifsl" else recipe.model
-        about = self.model(dataclasses.replace(recipe, model=model)).told() if model else None
-        data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
-        outcome = "" if whatever_outcome else entry.outcome
-        code = own_code(recipe.kind())
-        asked = [set_apart(tree["method"]), recipe.grid(), number, how, about, data, outcome]
-        return cache_key([*asked, code] if code else asked)
+        file = entry.pseudo_model if entry.protocol == "ifsl" else entry.recipe.model
+        model = self.model(dataclasses.replace(entry.recipe, model=file)) if file else None
+        return what_is_asked(entry.recipe, model, entry.protocol, "" if whatever_outcome else entry.outcome)
 
     def _lacks(self, run: Run | StreamRun, entry: Entry) -> bool:
         """Whether more episodes, or streams, are asked for than the run has."""

@@ -3,13 +3,14 @@
 from lcwof.evaluation.answers import Answers
 from lcwof.evaluation.gfsl import Measured, prepare, run_episodes
 from lcwof.evaluation.metrics import MEASURES, accuracy, harmonic_mean, mean_and_interval, measures
-from lcwof.evaluation.tune import Candidate, Tuning, combinations, tune, tune_streams
+from lcwof.evaluation.tune import Candidate, Tried, Tuning, combinations, tune, tune_streams
 
 __all__ = [
     "MEASURES",
     "Answers",
     "Candidate",
     "Measured",
+    "Tried",
     "Tuning",
     "accuracy",
     "combinations",

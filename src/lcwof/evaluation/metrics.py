@@ -74,6 +74,10 @@ class Margins:
         novel = torch.where(right[0], lead(novel_logits), torch.inf)
         return cls(novel.cpu(), torch.where(right[1], lead(base_logits), -torch.inf).cpu())
 
+    def split(self, each: int) -> list[Margins]:
+        """Of the first learners, `each` of them, then of the next."""
+        return [Margins(*parts) for parts in zip(self.novel.split(each), self.base.split(each), strict=True)]
+
     def measures(self, values: Tensor, bias: float) -> Tensor:
         """The measures (E, len(MEASURES)) that a bias makes of those without one."""
         nj, bj = (right.to(values).mean(-1) * 100 for right in (self.novel < bias, self.base >= bias))

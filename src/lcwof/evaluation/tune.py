@@ -20,13 +20,14 @@ from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource
 from lcwof.errors import LcwofError
-from lcwof.evaluation.gfsl import Measured, Moments, prepare, run_episodes
+from lcwof.evaluation.gfsl import Moments, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import MEASURES, Margins, mean_and_interval
 from lcwof.learning.inputs import even
 from lcwof.methods import BEST, Base, Fitting, Method
 from lcwof.models import BaseModel
 
+Settings = dict[str, Any]
 Tests = list[tuple[Tensor, Margins]]  # of the same learners, one after the other: measures (E, MEASURES), and margins
 
 
@@ -46,6 +47,14 @@ class Candidate:
         """values: (episodes or streams, measures)."""
         hm, interval = mean_and_interval(values[:, MEASURES.index("hm")].tolist())
         return cls(settings, hm, interval, *(float(values[:, MEASURES.index(m)].mean()) for m in ("N/J", "B/J", "J/J")))
+
+    def as_json(self) -> dict[str, Any]:
+        """For files: an interval is None where a single episode gives none."""
+        return {**asdict(self), "interval": None if isnan(self.interval) else self.interval}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Candidate:
+        return cls(**{**found, "interval": nan if found["interval"] is None else found["interval"]})
 
 
 @dataclass(frozen=True)
@@ -88,18 +97,11 @@ class Tuning:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """For files: an interval is None where a single episode gives none."""
-        found = asdict(self)
-        for candidate in found["candidates"]:
-            candidate["interval"] = None if isnan(candidate["interval"]) else candidate["interval"]
-        return found
+        return {**asdict(self), "candidates": [each.as_json() for each in self.candidates]}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Tuning:
-        candidates = [
-            {**each, "interval": nan if each["interval"] is None else each["interval"]} for each in found["candidates"]
-        ]
-        tried = tuple(Candidate(**each) for each in candidates)
+        tried = tuple(Candidate.from_json(each) for each in found["candidates"])
         return cls(**{**found, "candidates": tried, "found": tuple(found.get("found", ()))})
 
     def chosen_by(self, by: Literal["hm", "J/J"]) -> Tuning:
@@ -135,6 +137,16 @@ def stops(longest: int) -> list[int]:
     return sorted({*range(0, longest + 1, step), longest})
 
 
+class Tried:
+    """What was tried already, so that an interrupted choice goes on. This one knows nothing and keeps nothing."""
+
+    def get(self, settings: Settings) -> list[Candidate] | None:
+        return None
+
+    def add(self, settings: Settings, candidates: list[Candidate]) -> None:
+        """Keep what a combination of a grid's values came to."""
+
+
 def tune(
     kind: type[Method],
     config: Any,
@@ -149,6 +161,7 @@ def tune(
     grid: Mapping[str, Sequence[Any]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     fitting: Fitting = lambda what, done, total: None,
+    known: Tried = Tried(),
 ) -> Tuning:
     """Try every combination of a grid (the method's own, unless another is given), and every stopping epoch along each,
     on validation episodes."""
@@ -156,9 +169,13 @@ def tune(
         raise LcwofError(f"{data.name} has no validation classes to tune on: for streams there is `lcwof tune-stream`.")
     grid, way = kind.grid if grid is None else grid, min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
-    tried: list[Candidate] = []
-    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting):
-        tried += _along(method, prepared, source, settings, episodes, at_once)
+
+    def learn(method: Method, prepared: tuple[Base, Any], numbers: list[int], moments: Moments, full: int) -> Learned:
+        for found in run_episodes(method, *prepared, source, numbers, moments, full):
+            yield found.epoch, found.values, found.margins
+
+    search = _Search(kind, config, range(episodes), at_once, learn, ("hm",))
+    tried = search.over(grid, lambda method: prepare(method, model, data, compute, fitting), known, progress)
     tried.sort(key=lambda c: -c.hm)
     over = f"{episodes} validation episodes"
     return Tuning(kind.name, f"{way}-way {shot}-shot", over, tuple(tried), found=_found(grid))
@@ -178,6 +195,7 @@ def tune_streams(
     grid: Mapping[str, Sequence[Any]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     fitting: Fitting = lambda what, done, total: None,
+    known: Tried = Tried(),
 ) -> Tuning:
     """The same for streams of pseudo-sessions (`data.sessions.pseudo_sessions`): the best mean over their sessions.
 
@@ -190,30 +208,18 @@ def tune_streams(
     if stop and not along_the_way:
         longest = kind(config).phases()[stop[0]]
         grid.setdefault(stop[1], sorted({0, *(longest // part for part in (1, 2, 4, 8, 16))}))
-    tried: list[Candidate] = []
-    for method, prepared, settings in _candidates(kind, config, model, data, compute, grid, progress, fitting, True):
-        field, moments = _stopping(method, at_all=along_the_way)
-        found: dict[int, list[Tests]] = {}  # by epoch: each group of streams, tested after every session
-        todo = list(range(streams))
-        while todo:
-            numbers, along = source.draw(todo[:at_once])[0], dict[int, Tests]()
-            try:
-                for session, _ in run_streams(method, *prepared, numbers, source.seed, carry, moments):
-                    if session.margins:
-                        tests = along.setdefault(session.epoch if field else 0, [])
-                        tests.append((session.values.double(), session.margins))
-            except torch.OutOfMemoryError:
-                if len(numbers.numbers) == 1:
-                    raise
-                along.clear()
-            if not along:
-                at_once = len(numbers.numbers) // 2
-                torch.cuda.empty_cache()
-                continue
-            for epoch, tests in along.items():
-                found.setdefault(epoch, []).append(tests)
-            todo = [number for number in todo if number not in numbers.numbers]
-        tried += _tried(settings, field, found, ("hm", "J/J"))
+
+    def learn(method: Method, prepared: tuple[Base, Any], numbers: list[int], moments: Moments, full: int) -> Learned:
+        (together,) = source.draw(numbers)
+        for session, _ in run_streams(method, *prepared, together, source.seed, carry, moments):
+            if session.margins:
+                yield session.epoch, session.values, session.margins
+
+    search = _Search(kind, config, range(streams), at_once, learn, ("hm", "J/J"), along_the_way)
+    search.pick = lambda numbers: list(source.draw(numbers)[0].numbers)  # of several shapes, the first
+    tried = search.over(
+        grid, lambda method: prepare(method, model, data, compute, fitting, streams=True), known, progress
+    )
     tried.sort(key=lambda c: -_worth(c, by))
     ways = source.ways
     setting = f"{len(ways)} session{'s' * (len(ways) > 1)} of {ways[0]} classes"
@@ -227,73 +233,127 @@ def _found(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     return ("novel_bias",) if BEST in grid.get("novel_bias", ()) else ()
 
 
+Learned = Iterator[tuple[int, Tensor, Margins]]  # epoch, measures (E, MEASURES) and margins of what was learned
+
+
+@dataclass
+class _Search:
+    """Every combination of a grid tried on the same episodes or streams; those that differ in `per_learner` settings
+    alone side by side, as more learners of the same step."""
+
+    kind: type[Method]
+    config: Any
+    numbers: Sequence[int]  # of the episodes or streams
+    at_once: int  # learners
+    learn: Callable[[Method, tuple[Base, Any], list[int], Moments, int], Learned]
+    measures: Sequence[str]  # by which a bias may be best
+    along_the_way: bool = True  # stopping epochs are tried along one learning
+    pick: Callable[[list[int]], list[int]] = list  # the numbers that can be learned together, of some
+
+    def over(
+        self,
+        grid: Mapping[str, Sequence[Any]],
+        prepared_for: Callable[[Method], tuple[Base, Any]],
+        known: Tried,
+        progress: Callable[[int, int], None],
+    ) -> list[Candidate]:
+        every = combinations(grid)
+        before = [known.get(settings) for settings in every]
+        tried = [candidate for found in before for candidate in found or ()]
+        todo = [settings for settings, found in zip(every, before, strict=True) if found is None]
+        if len(todo) < len(every):
+            progress(len(every) - len(todo), len(every))
+        of_learning = {"novel_bias", *([self.kind.stop[1]] if self.kind.stop else [])}
+        prepared, fitted_for = None, Settings()
+        for group in self._side_by_side(todo, grid):
+            method = self._method(group[:1])
+            # The base fit may depend on all settings but these.
+            deciding = {k: v for k, v in group[0].items() if k not in of_learning | self.kind.per_learner}
+            if prepared is None or prepared[0].inputs.adapt != method.adapt:
+                prepared = prepared_for(method)
+            elif deciding != fitted_for:  # the maps kept so far serve all the same
+                prepared = prepared[0], method.fit_base(prepared[0])
+            fitted_for = deciding
+            for settings, candidates in self._try(group, prepared):
+                known.add(settings, candidates)
+                tried += candidates
+                todo.remove(settings)
+            progress(len(every) - len(todo), len(every))
+        return tried
+
+    def _side_by_side(self, todo: Sequence[Settings], grid: Mapping[str, Sequence[Any]]) -> list[list[Settings]]:
+        apart = {k for k in self.kind.per_learner if all(isinstance(v, (int, float)) for v in grid.get(k, ()))}
+        groups: dict[str, list[Settings]] = {}
+        for settings in todo:
+            groups.setdefault(str({k: v for k, v in settings.items() if k not in apart}), []).append(settings)
+        return list(groups.values())
+
+    def _method(
+        self, group: Sequence[Settings], each: int = 1, filled_to: int = 0, device: torch.device | None = None
+    ) -> Method:
+        """For `each` learners of every candidate, one candidate after the other, and some more of the last."""
+        config = self.config
+        for key in group[0]:
+            values = [0.0 if (key, settings[key]) == _BEST_BIAS else settings[key] for settings in group]
+            value = values[0]
+            if any(other != value for other in values):
+                of_learners = [v for v in values for _ in range(each)]
+                of_learners += [values[-1]] * (filled_to - len(of_learners))
+                value = torch.tensor(of_learners, dtype=torch.float, device=device)
+            config = replace_field(config, key, value)
+        return self.kind(config)
+
+    def _try(self, group: list[Settings], prepared: tuple[Base, Any]) -> Iterator[tuple[Settings, list[Candidate]]]:
+        """The candidates that each combination of a group gives."""
+        if len(group) > self.at_once:
+            for part in (group[: self.at_once], group[self.at_once :]):
+                yield from self._try(part, prepared)
+            return
+        try:
+            field, found = self._tests(group, prepared)
+        except torch.OutOfMemoryError:
+            if self._learners(group) == 1:
+                raise
+            found = []
+        if not found:  # here, where what was allocated is no longer held by the error
+            self.at_once = self._learners(group) // 2
+            torch.cuda.empty_cache()
+            yield from self._try(group, prepared)
+            return
+        for settings, tests in zip(group, found, strict=True):
+            yield settings, list(_tried(settings, field, tests, self.measures))
+
+    def _learners(self, group: list[Settings]) -> int:
+        return min(self.at_once, len(group) * len(self.numbers))
+
+    def _tests(self, group: list[Settings], prepared: tuple[Base, Any]) -> tuple[str, list[dict[int, list[Tests]]]]:
+        """The setting that says when to stop; then for each combination, by epoch, the tests of all learners."""
+        compute = prepared[0].inputs.compute
+        field, moments = _stopping(self._method(group[:1]), self.along_the_way)
+        found: list[dict[int, list[Tests]]] = [{} for _ in group]
+        todo, step = list(self.numbers), even(len(self.numbers), self.at_once // len(group))
+        while todo:
+            numbers = self.pick(todo[:step])
+            full = len(group) * step if compute.compiled else 0
+            method = self._method(group, len(numbers), full, compute.device)
+            along: list[dict[int, Tests]] = [{} for _ in group]
+            for epoch, values, margins in self.learn(method, prepared, numbers * len(group), moments, full):
+                for mine, part, margin in zip(
+                    along, values.double().split(len(numbers)), margins.split(len(numbers)), strict=True
+                ):
+                    mine.setdefault(epoch if field else 0, []).append((part, margin))
+            for all_of_it, mine in zip(found, along, strict=True):
+                for epoch, tests in mine.items():
+                    all_of_it.setdefault(epoch, []).append(tests)
+            todo = [number for number in todo if number not in numbers]
+        return field, found
+
+
 def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:
     """The setting that says when to stop ("": none), and where to measure to choose it."""
     phase, field = (method.stopping() if at_all else None) or ("", "")
     asked = set(stops(method.phases()[phase])) if field else set()
     return field, lambda p, e: p == phase and e in asked
-
-
-def _candidates(
-    kind: type[Method],
-    config: Any,
-    model: BaseModel,
-    data: Dataset,
-    compute: Compute | None,
-    grid: Mapping[str, Sequence[Any]],
-    progress: Callable[[int, int], None],
-    fitting: Fitting,
-    streams: bool = False,
-) -> Iterator[tuple[Method, tuple[Base, Any], dict[str, Any]]]:
-    """A method for every combination of settings, with what it works with; counts each when it has been tried."""
-    settings_tried = combinations(grid)
-    of_learning = {"novel_bias", *([kind.stop[1]] if kind.stop else [])}  # the base fit may depend on all others
-    prepared, fitted_for = None, dict[str, Any]()
-    for done, settings in enumerate(settings_tried):
-        candidate = config
-        for key, value in settings.items():
-            candidate = replace_field(candidate, key, 0.0 if (key, value) == _BEST_BIAS else value)
-        method = kind(candidate)
-        deciding = {key: value for key, value in settings.items() if key not in of_learning}
-        if prepared is None or prepared[0].inputs.adapt != method.adapt:
-            prepared = prepare(method, model, data, compute, fitting, streams=streams)
-        elif deciding != fitted_for:  # the maps kept so far serve all the same
-            prepared = prepared[0], method.fit_base(prepared[0])
-        fitted_for = deciding
-        yield method, prepared, settings
-        progress(done + 1, len(settings_tried))
-
-
-def _along(
-    method: Method,
-    prepared: tuple[Base, Any],
-    source: EpisodeSource,
-    settings: dict[str, Any],
-    episodes: int,
-    at_once: int,
-) -> Iterator[Candidate]:
-    field, moments = _stopping(method)
-    found: dict[int, list[Tests]] = {}
-    base, fitted = prepared
-    at_once, done = even(episodes, at_once), 0
-    while done < episodes:
-        numbers = range(done, min(done + at_once, episodes))
-        full = at_once if base.inputs.compute.compiled else 0
-        along: list[Measured] = []
-        try:
-            along = list(run_episodes(method, base, fitted, source, numbers, moments, full))
-        except torch.OutOfMemoryError:
-            if at_once == 1:
-                raise
-        if not along:
-            at_once //= 2
-            torch.cuda.empty_cache()
-            continue
-        for measured in along:
-            tests = [(measured.values.double(), measured.margins)]
-            found.setdefault(measured.epoch if field else 0, []).append(tests)
-        done += len(numbers)
-    return _tried(settings, field, found, ("hm",))
 
 
 def _tried(

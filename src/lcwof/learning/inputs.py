@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -61,13 +62,19 @@ class Inputs:
 
     @torch.no_grad()
     def augmented(self, index: Tensor, draws: Randomness) -> Tensor:
-        """Maps of freshly augmented images, index (E, M) -> (E, M, ...); what is drawn depends on the learner alone."""
+        """Maps of freshly augmented images, index (E, M) -> (E, M, ...); what is drawn depends on the learner alone.
+        Learners of the same episode that look at the same images, as where settings are tried, share their maps."""
         if not self.augments:
             return self.plain(index)
-        draws = draws.to(self.device)
+        index, draws = index.to(self.device), draws.to(self.device)
+        if len(set(draws.episodes)) < len(draws):
+            first, which = _repeated(draws.episodes)
+            once = index[first]
+            if torch.equal(index, once[which]):
+                return self.augmented(once, draws.part(first))[which]
         numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
         keys = draws["drop"].spread(index.shape[1])
-        flat = index.to(self.device).flatten()
+        flat = index.flatten()
         step = even(len(flat), self.chunk)
         parts = [
             self._run(*self._mark(self._augment(*self._mark(self.pixels[flat[part]], numbers[part])), keys[part]))
@@ -113,6 +120,19 @@ class Inputs:
             known.append(_whole(self.trunk(inputs.flip(-1) if mirrored else inputs)))
         self._maps = torch.cat(known)
         self._row[missing] = first + torch.arange(len(missing))  # last: memory may run out before
+
+
+def _repeated(episodes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where each number comes first, and which of these each is.
+
+    >>> _repeated([7, 8, 7])
+    ([0, 1], [0, 1, 0])
+    """
+    first: dict[int, int] = {}
+    for at, number in enumerate(episodes):
+        first.setdefault(number, at)
+    places = {number: place for place, number in enumerate(first)}
+    return list(first.values()), [places[number] for number in episodes]
 
 
 def _whole(maps: Tensor) -> Tensor:

@@ -95,7 +95,8 @@ def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
 
 @dataclass(frozen=True)
 class Descent:
-    """How E learners descend: SGD with momentum, the same for every phase that trains them."""
+    """How E learners descend: SGD with momentum, the same for every phase that trains them. Rates and the weight
+    of the loss may be tensors (E,), one a learner."""
 
     epochs: int
     batch: int = 16

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from lcwof.compute import Compute
 
-Number = float | Tensor  # compiled code takes settings as tensors: as constants, each new value would compile it anew
+# A setting of all learners, or one of each, (E,). Compiled code takes the former as a tensor too: as a constant, each
+# new value would compile it anew.
+Number = float | Tensor
 
 
 def _add(to: Tensor, what: Tensor, times: Number) -> None:
@@ -66,12 +68,12 @@ class SGD:
     def __init__(
         self,
         weights: Mapping[str, Tensor],
-        rates: Mapping[str, float],
+        rates: Mapping[str, Number],
         momentum: float,
         decay: float,
         clip: float,
         anchors: Mapping[str, Tensor] | None = None,
-        pull: float = 0.0,
+        pull: Number = 0.0,
         compute: Compute | None = None,
     ) -> None:
         """`weights` are changed in place; the network computes with `rounded`.
@@ -80,7 +82,7 @@ class SGD:
         """
         compute = compute or Compute(torch.device("cpu"))
         self.names = tuple(rates)
-        self.moving = tuple(name for name in self.names if rates[name])
+        self.moving = tuple(name for name in self.names if _moves(rates[name]))
         self.rounded = {name: round_weight(weights[name], compute.dtype) for name in self.names}
         self._weights = [flat(weights[name]) for name in self.names]
         self._rounded = [
@@ -96,7 +98,12 @@ class SGD:
         for tensors in (self._weights, self._rounded, self._velocities):
             self._mark(tensors)
         self._update = compute.jit(update, part=True, dynamic=None if grows else False)
-        as_number = (lambda x: torch.tensor(x, device=compute.device)) if compute.parts else float
+
+        def as_number(x: Number) -> Number:
+            if isinstance(x, Tensor):
+                return x.to(compute.device).view(-1, 1)
+            return torch.tensor(x, device=compute.device) if compute.parts else x
+
         self.rates = [as_number(rates[name]) for name in self.names]
         self.settings = [as_number(x) for x in (pull, momentum, decay, clip)]
 
@@ -120,6 +127,10 @@ class SGD:
         for tensor, grows in zip(tensors, self._growing, strict=True):
             if grows:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1)
+
+
+def _moves(rate: Number) -> bool:
+    return bool(rate.any()) if isinstance(rate, Tensor) else rate != 0
 
 
 def flat(stacked: Tensor) -> Tensor:

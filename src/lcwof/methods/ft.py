@@ -32,6 +32,7 @@ class FineTune(Method):
 
     Config = FineTuneConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("fine-tuning", "descent.epochs")
     config: FineTuneConfig
 

@@ -51,6 +51,7 @@ class ICaRL(Method):
 
     Config = ICaRLConfig
     grid = MappingProxyType({"descent.lr_tail": (1e-4, 1e-3), "distillation": (1.0, 10.0), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail", "distillation"})
     stop = ("learning", "descent.epochs")
     config: ICaRLConfig
 

@@ -120,6 +120,7 @@ class References(Method):
 
     Config = ReferencesConfig
     grid = MappingProxyType({"less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail", "less_forget"})
     stop = ("learning", "descent.epochs")
     config: ReferencesConfig
 

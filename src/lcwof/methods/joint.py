@@ -34,6 +34,7 @@ class Joint(Method):
 
     Config = JointConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("joint", "descent.epochs")
     settles = True
     config: JointConfig

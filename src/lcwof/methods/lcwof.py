@@ -60,6 +60,9 @@ class LCwoF(Method):
 
     Config = LCwoFConfig
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4), "phase3.lr_head": (1e-3, 1e-2)})
+    per_learner = frozenset({"weight_constraint"}) | {
+        f"{phase}.{field}" for phase in ("phase2", "phase3") for field in ("lr_head", "lr_tail", "loss_weight")
+    }
     stop = ("phase 3", "phase3.epochs")
     settles = True
     config: LCwoFConfig

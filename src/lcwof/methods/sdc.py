@@ -47,6 +47,7 @@ class Drift(Method):
 
     Config = DriftConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("learning", "descent.epochs")
     config: DriftConfig
 

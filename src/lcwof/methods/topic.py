@@ -130,6 +130,7 @@ class Topic(Method):
 
     Config = TopicConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
+    per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("learning", "descent.epochs")
     config: TopicConfig
 

@@ -32,6 +32,11 @@ def write_aside(path: Path, content: bytes) -> None:
             temporary.unlink()
 
 
+def unfinished(out: Path) -> Path:
+    """Where what is done so far of a file or folder is kept."""
+    return out.with_name(out.name + ".partial")
+
+
 def require_writable(path: Path) -> None:
     """Find out before the work, not after it, that a file cannot be written where it is wanted."""
     if path.is_dir():

@@ -1,0 +1,90 @@
+"""Choosing settings, from a recipe: an interrupted choice goes on with what was not tried yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lcwof.data import Dataset
+from lcwof.engine import Recipe, choose, choose_stream, read_recipe, write_choice
+from lcwof.methods import get_method
+from lcwof.models import BaseModel
+from lcwof.models.checkpoint import unfinished
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    options = {"data.name": "digits", "method.name": "ft", "evaluate.way": 2, "evaluate.shot": 1, "tune.episodes": 2}
+    few = ["method.descent.epochs=4", "tune.grid.adapt=[1, 2]", "tune.grid.descent.lr_head=[0.01, 0.1]"]
+    return read_recipe([], {**options, "device": "cpu", "precision": "float32"}, few)
+
+
+@pytest.fixture
+def learned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """For each learning, how many stages adapt and how many learners there are."""
+    found: list[tuple[int, int]] = []
+    kind = get_method("ft")
+    start = kind.start
+
+    def watched(self: Any, base: Any, fitted: Any, learners: int) -> Any:
+        found.append((self.adapt, learners))
+        return start(self, base, fitted, learners)
+
+    monkeypatch.setattr(kind, "start", watched)
+    return found
+
+
+def interrupted(done: int, total: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_choice_goes_on(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, learned: list[tuple[int, int]]
+) -> None:
+    out = tmp_path / "tuned.toml"
+    whole, _ = choose(recipe, digits_model, digits)
+    assert learned == [(1, 4), (2, 4)], "two rates side by side, two episodes each"
+    learned.clear()
+    with pytest.raises(KeyboardInterrupt):
+        choose(recipe, digits_model, digits, interrupted, kept_in=unfinished(out))
+    assert learned == [(1, 4)] and unfinished(out).exists()
+    shown: list[tuple[int, int]] = []
+    tuning, chosen = choose(recipe, digits_model, digits, lambda *at: shown.append(at), kept_in=unfinished(out))
+    assert learned == [(1, 4), (2, 4)] and shown == [(2, 4), (4, 4)]
+    assert tuning == whole
+    write_choice(tuning, chosen, out)
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["tuned.json", "tuned.toml"]
+
+
+def test_what_was_tried_for_another_choice_is_not_taken(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, learned: list[tuple[int, int]]
+) -> None:
+    file = tmp_path / "t.partial"
+    with pytest.raises(KeyboardInterrupt):
+        choose(recipe, digits_model, digits, interrupted, kept_in=file)
+    more = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=3))
+    other = dataclasses.replace(digits_model, about={**digits_model.about, "epoch": -1})
+    for asked, model in ((more, digits_model), (recipe, other)):
+        learned.clear()
+        choose(asked, model, digits, kept_in=file)
+        assert [adapt for adapt, _ in learned] == [1, 2]
+
+
+def test_an_interrupted_choice_for_streams_goes_on_for_either_outcome(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, learned: list[tuple[int, int]]
+) -> None:
+    stream = dataclasses.replace(recipe.stream, way=1, shot=3)
+    tune = dataclasses.replace(recipe.tune, streams=2)
+    recipe = dataclasses.replace(recipe, stream=stream, tune=tune, data=dataclasses.replace(recipe.data, pseudo=2))
+    model = dataclasses.replace(digits_model, head=digits_model.head[:4], classes=digits_model.classes[:4])
+    with pytest.raises(KeyboardInterrupt):
+        choose_stream(recipe, model, digits, "balanced", interrupted, kept_in=tmp_path / "t.partial")
+    before = len(learned)
+    whole = choose_stream(recipe, model, digits, "base-biased")[0]
+    in_all = len(learned) - before
+    resumed = choose_stream(recipe, model, digits, "base-biased", kept_in=tmp_path / "t.partial")[0]
+    assert before and len(learned) - before - in_all == in_all - before
+    assert resumed == whole
