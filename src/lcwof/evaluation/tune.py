@@ -334,7 +334,7 @@ class _Search:
         todo, step = list(self.numbers), even(len(self.numbers), self.at_once // len(group))
         while todo:
             numbers = self.pick(todo[:step])
-            full = len(group) * step if compute.compiled else 0
+            full = self._learners(group) if compute.compiled else 0  # always as many, as in tests: see `jit`
             method = self._method(group, len(numbers), full, compute.device)
             along: list[dict[int, Tests]] = [{} for _ in group]
             for epoch, values, margins in self.learn(method, prepared, numbers * len(group), moments, full):
