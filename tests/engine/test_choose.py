@@ -10,6 +10,7 @@ import pytest
 
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, choose, choose_stream, read_recipe, write_choice
+from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import unfinished
@@ -38,7 +39,8 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def interrupted(done: int, total: int) -> None:
-    raise KeyboardInterrupt
+    if 2 * done > total:
+        raise KeyboardInterrupt
 
 
 def test_an_interrupted_choice_goes_on(
@@ -50,10 +52,11 @@ def test_an_interrupted_choice_goes_on(
     learned.clear()
     with pytest.raises(KeyboardInterrupt):
         choose(recipe, digits_model, digits, interrupted, kept_in=unfinished(out))
-    assert learned == [(1, 4)] and unfinished(out).exists()
+    assert learned == [(1, 4), (2, 4)] and unfinished(out).exists()
+    learned.clear()
     shown: list[tuple[int, int]] = []
     tuning, chosen = choose(recipe, digits_model, digits, lambda *at: shown.append(at), kept_in=unfinished(out))
-    assert learned == [(1, 4), (2, 4)] and shown == [(2, 4), (4, 4)]
+    assert learned == [(2, 4)] and shown == [(4, 8), (8, 8)], "learners, of all there are to be"
     assert tuning == whole
     write_choice(tuning, chosen, out)
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["tuned.json", "tuned.toml"]
@@ -67,7 +70,8 @@ def test_what_was_tried_for_another_choice_is_not_taken(
         choose(recipe, digits_model, digits, interrupted, kept_in=file)
     more = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=3))
     other = dataclasses.replace(digits_model, about={**digits_model.about, "epoch": -1})
-    for asked, model in ((more, digits_model), (recipe, other)):
+    rounded = dataclasses.replace(recipe, precision="bfloat16")
+    for asked, model in ((more, digits_model), (recipe, other), (rounded, digits_model)):
         learned.clear()
         choose(asked, model, digits, kept_in=file)
         assert [adapt for adapt, _ in learned] == [1, 2]
@@ -86,5 +90,28 @@ def test_an_interrupted_choice_for_streams_goes_on_for_either_outcome(
     whole = choose_stream(recipe, model, digits, "base-biased")[0]
     in_all = len(learned) - before
     resumed = choose_stream(recipe, model, digits, "base-biased", kept_in=tmp_path / "t.partial")[0]
-    assert before and len(learned) - before - in_all == in_all - before
+    assert before > 1 and len(learned) - before - in_all == in_all - (before - 1), "all but what was interrupted"
     assert resumed == whole
+
+
+def test_a_wider_grid_takes_what_was_tried_of_a_narrower_one(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, learned: list[tuple[int, int]]
+) -> None:
+    choose(recipe, digits_model, digits, kept_in=tmp_path / "t.partial")
+    grid = {**recipe.tune.grid, "adapt": [1, 2, 0]}
+    wider = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, grid=grid))
+    learned.clear()
+    tuning, _ = choose(wider, digits_model, digits, kept_in=tmp_path / "t.partial")
+    assert {adapt for adapt, _ in learned} == {0}
+    assert {candidate.settings["adapt"] for candidate in tuning.candidates} == {0, 1, 2}
+
+
+def test_another_file_in_the_way_is_not_taken_for_what_was_tried(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text('{"other": 1}')
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name in ("folder", "text", "bytes"):
+        with pytest.raises(LcwofError, match=f"{name} is in the way"):
+            choose(recipe, digits_model, digits, kept_in=tmp_path / name)

@@ -65,7 +65,12 @@ Pseudo = Annotated[
     int | None, typer.Option(help="Base classes to hold out as pseudo-sessions, for `lcwof tune-stream`.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-AtOnce = Annotated[int | None, typer.Option(help="Episodes learned together; default: chosen for the machine.")]
+AtOnce = Annotated[
+    int | None,
+    typer.Option(
+        help="Learners side by side: episodes or streams and, in tune, candidates; default: chosen for the machine."
+    ),
+]
 
 
 def pretrain(

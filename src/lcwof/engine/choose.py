@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from lcwof import __version__
+from lcwof.compute import Compute
 from lcwof.config import to_toml
 from lcwof.data.cache import cache_key
 from lcwof.data.images import Dataset
@@ -31,7 +33,12 @@ class TriedFile(Tried):
 
     def __init__(self, file: Path, asked: str) -> None:
         self._file, self._asked = file, asked
-        self._lines = [line for line in read_lines(file) if line["asked"] == asked]
+        try:
+            self._lines = [line for line in read_lines(file) if line["asked"] == asked]
+        except (OSError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise LcwofError(
+                f"{file} is in the way, and not what an interrupted choice has left: remove it."
+            ) from error
 
     def get(self, settings: dict[str, Any]) -> list[Candidate] | None:
         asked = json.loads(json.dumps(settings))
@@ -45,8 +52,22 @@ class TriedFile(Tried):
         write_aside(self._file, "".join(json.dumps(line) + "\n" for line in self._lines).encode())
 
 
+def _kept(
+    file: Path | None, recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute, streams: bool = False
+) -> Tried:
+    """What was tried before of what a recipe asks, whatever else its grid had."""
+    if file is None:
+        return Tried()
+    tree = recipe.resolved()
+    how = tree["stream"] if streams else {key: tree["evaluate"][key] for key in ("way", "shot")}
+    how = {key: value for key, value in how.items() if key != "streams"}
+    number = recipe.tune.streams if streams else recipe.tune.episodes
+    about = [model.told(), data.name, len(data.images), recipe.data.pseudo, str(compute.dtype), __version__]
+    return TriedFile(file, cache_key(set_apart(tree["method"]), how, number, about, own_code(recipe.kind())))
+
+
 def what_is_asked(recipe: Recipe, model: BaseModel | None, protocol: str, outcome: str = "") -> str:
-    """What a choice depends on, in short. Without an outcome: what the candidates depend on."""
+    """What a choice depends on, in short. Without an outcome: what its candidates depend on."""
     tree, streams = recipe.resolved(), protocol == "ifsl"
     how = {key: tree["evaluate"][key] for key in ("way", "shot")}
     if streams:
@@ -69,9 +90,8 @@ def choose(
     """What validation episodes choose for a recipe's method, and the recipe with it in place. What was tried is kept in
     a file meanwhile, so that an interrupted choice goes on; whoever keeps the choice removes it."""
     config = recipe.method_config()
-    known = TriedFile(kept_in, what_is_asked(recipe, model, "gfsl")) if kept_in else Tried()
     method = recipe.kind()(config)
-    tried = recipe.tune.episodes * len(combinations(recipe.grid()))
+    compute = recipe.compute(method, recipe.tune.episodes * len(combinations(recipe.grid())))
     tuning = tune(
         recipe.kind(),
         config,
@@ -81,11 +101,11 @@ def choose(
         recipe.evaluate.shot,
         recipe.tune.episodes,
         recipe.at_once or learners_at_once(method, model),
-        compute=recipe.compute(method, tried),
+        compute=compute,
         grid=recipe.grid(),
         progress=progress,
         fitting=fitting,
-        known=known,
+        known=_kept(kept_in, recipe, model, data, compute),
     )
     return tuning, _chosen(recipe, tuning, {"why": tuning.why()})
 
@@ -104,7 +124,6 @@ def choose_stream(
     data: the data set as it is; pseudo: its `pseudo_sessions`, where they are made already; kept_in: as in `choose`.
     The recipe returned is for the real stream."""
     require_pseudo(recipe, outcome)
-    known = TriedFile(kept_in, what_is_asked(recipe, model, "ifsl")) if kept_in else Tried()
     how, config = recipe.stream, recipe.method_config()
     if data.sessions:  # pseudo-sessions like those of the lists
         first = data.sessions[0]
@@ -113,7 +132,7 @@ def choose_stream(
     if how.sessions:  # as many as there are classes for, where there are fewer
         how = dataclasses.replace(how, sessions=min(how.sessions, recipe.data.pseudo // (how.way or 5)) or None)
     method, streams, source = recipe.kind()(config), recipe.tune.streams, how.source(pseudo)
-    tried = streams * len(combinations(recipe.grid()))
+    compute = recipe.compute(method, streams * len(combinations(recipe.grid())), 1 + len(source.ways))
     tuning = tune_streams(
         recipe.kind(),
         config,
@@ -124,11 +143,11 @@ def choose_stream(
         recipe.at_once or learners_at_once(method, model),
         OUTCOMES[outcome],
         how.carry,
-        recipe.compute(method, tried, 1 + len(source.ways)),
+        compute,
         recipe.grid(),
         progress,
         fitting,
-        known,
+        _kept(kept_in, recipe, model, data, compute, streams=True),
     )
     return tuning, chosen_stream(recipe, tuning, outcome)
 

@@ -96,7 +96,7 @@ class Recipe:
     compile: bool | None = (
         None  # compile first, one to two minutes (of streams only parts); None: on a CUDA card when it pays
     )
-    at_once: int | None = None  # episodes learned together; None: chosen from the machine
+    at_once: int | None = None  # learners side by side; None: chosen from the machine
 
     @property
     def method_name(self) -> str:

@@ -174,7 +174,7 @@ def tune(
         for found in run_episodes(method, *prepared, source, numbers, moments, full):
             yield found.epoch, found.values, found.margins
 
-    search = _Search(kind, config, range(episodes), at_once, learn, ("hm",))
+    search = _Search(kind, config, range(episodes), at_once, learn, ("hm",), fills=True)
     tried = search.over(grid, lambda method: prepare(method, model, data, compute, fitting), known, progress)
     tried.sort(key=lambda c: -c.hm)
     over = f"{episodes} validation episodes"
@@ -236,6 +236,9 @@ def _found(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
 Learned = Iterator[tuple[int, Tensor, Margins]]  # epoch, measures (E, MEASURES) and margins of what was learned
 
 
+_SIDE_BY_SIDE = 4  # candidates at most: more would share more work, but an interruption would lose more
+
+
 @dataclass
 class _Search:
     """Every combination of a grid tried on the same episodes or streams; those that differ in `per_learner` settings
@@ -248,7 +251,8 @@ class _Search:
     learn: Callable[[Method, tuple[Base, Any], list[int], Moments, int], Learned]
     measures: Sequence[str]  # by which a bias may be best
     along_the_way: bool = True  # stopping epochs are tried along one learning
-    pick: Callable[[list[int]], list[int]] = list  # the numbers that can be learned together, of some
+    pick: Callable[[list[int]], list[int]] = list  # of some numbers, those that can be learned together
+    fills: bool = False  # where code is compiled for a number of learners, fewer are filled up to it
 
     def over(
         self,
@@ -257,36 +261,56 @@ class _Search:
         known: Tried,
         progress: Callable[[int, int], None],
     ) -> list[Candidate]:
+        """All candidates, in the grid's order. progress: learners that have learned, of how many."""
         every = combinations(grid)
-        before = [known.get(settings) for settings in every]
-        tried = [candidate for found in before for candidate in found or ()]
-        todo = [settings for settings, found in zip(every, before, strict=True) if found is None]
-        if len(todo) < len(every):
-            progress(len(every) - len(todo), len(every))
-        of_learning = {"novel_bias", *([self.kind.stop[1]] if self.kind.stop else [])}
+        before = {at: known.get(settings) for at, settings in enumerate(every)}
+        tried = {at: candidates for at, candidates in before.items() if candidates is not None}
+        done, total = len(tried) * len(self.numbers), len(every) * len(self.numbers)
+        if done:
+            progress(done, total)
+        of_learning = {"novel_bias", *([self.kind.stop[1]] if self.kind.stop else []), *self._per_learner}
         prepared, fitted_for = None, Settings()
-        for group in self._side_by_side(todo, grid):
+        for places in self._side_by_side(every, [at for at in range(len(every)) if at not in tried]):
+            group = [every[at] for at in places]
             method = self._method(group[:1])
-            # The base fit may depend on all settings but these.
-            deciding = {k: v for k, v in group[0].items() if k not in of_learning | self.kind.per_learner}
+            deciding = {key: value for key, value in group[0].items() if key not in of_learning}  # about the base fit
             if prepared is None or prepared[0].inputs.adapt != method.adapt:
                 prepared = prepared_for(method)
             elif deciding != fitted_for:  # the maps kept so far serve all the same
                 prepared = prepared[0], method.fit_base(prepared[0])
             fitted_for = deciding
-            for settings, candidates in self._try(group, prepared):
-                known.add(settings, candidates)
-                tried += candidates
-                todo.remove(settings)
-            progress(len(every) - len(todo), len(every))
-        return tried
+            field, moments = _stopping(method, self.along_the_way)
+            found: list[dict[int, list[Tests]]] = [{} for _ in group]
+            for numbers, tests in self._learned(group, prepared, moments):
+                for all_of_it, along in zip(found, tests, strict=True):
+                    for epoch, each in along.items():
+                        all_of_it.setdefault(epoch if field else 0, []).append(each)
+                done += len(group) * len(numbers)
+                progress(done, total)
+            for at, settings, mine in zip(places, group, found, strict=True):
+                tried[at] = list(_tried(settings, field, mine, self.measures))
+                known.add(settings, tried[at])
+        return [candidate for at in range(len(every)) for candidate in tried[at]]
 
-    def _side_by_side(self, todo: Sequence[Settings], grid: Mapping[str, Sequence[Any]]) -> list[list[Settings]]:
-        apart = {k for k in self.kind.per_learner if all(isinstance(v, (int, float)) for v in grid.get(k, ()))}
-        groups: dict[str, list[Settings]] = {}
-        for settings in todo:
-            groups.setdefault(str({k: v for k, v in settings.items() if k not in apart}), []).append(settings)
-        return list(groups.values())
+    @property
+    def _per_learner(self) -> frozenset[str]:
+        """A class derived from a method may use its settings otherwise: it must say so itself."""
+        return self.kind.per_learner if "per_learner" in vars(self.kind) else frozenset()
+
+    def _side_by_side(self, every: Sequence[Settings], todo: Sequence[int]) -> list[list[int]]:
+        """Groups of places. What is 0 or no number stays apart: a rate of 0 fixes a weight."""
+        groups: dict[str, list[int]] = {}
+        for at in todo:
+            settings = every[at]
+            free = {
+                k for k in self._per_learner & settings.keys() if isinstance(settings[k], (int, float)) and settings[k]
+            }
+            groups.setdefault(str({k: None if k in free else v for k, v in settings.items()}), []).append(at)
+        parts = []
+        for group in groups.values():
+            size = even(len(group), _SIDE_BY_SIDE)
+            parts += [group[at : at + size] for at in range(0, len(group), size)]
+        return parts
 
     def _method(
         self, group: Sequence[Settings], each: int = 1, filled_to: int = 0, device: torch.device | None = None
@@ -303,50 +327,41 @@ class _Search:
             config = replace_field(config, key, value)
         return self.kind(config)
 
-    def _try(self, group: list[Settings], prepared: tuple[Base, Any]) -> Iterator[tuple[Settings, list[Candidate]]]:
-        """The candidates that each combination of a group gives."""
-        if len(group) > self.at_once:
-            for part in (group[: self.at_once], group[self.at_once :]):
-                yield from self._try(part, prepared)
-            return
-        try:
-            field, found = self._tests(group, prepared)
-        except torch.OutOfMemoryError:
-            if self._learners(group) == 1:
-                raise
-            found = []
-        if not found:  # here, where what was allocated is no longer held by the error
-            self.at_once = self._learners(group) // 2
-            torch.cuda.empty_cache()
-            yield from self._try(group, prepared)
-            return
-        for settings, tests in zip(group, found, strict=True):
-            yield settings, list(_tried(settings, field, tests, self.measures))
-
-    def _learners(self, group: list[Settings]) -> int:
-        return min(self.at_once, len(group) * len(self.numbers))
-
-    def _tests(self, group: list[Settings], prepared: tuple[Base, Any]) -> tuple[str, list[dict[int, list[Tests]]]]:
-        """The setting that says when to stop; then for each combination, by epoch, the tests of all learners."""
-        compute = prepared[0].inputs.compute
-        field, moments = _stopping(self._method(group[:1]), self.along_the_way)
-        found: list[dict[int, list[Tests]]] = [{} for _ in group]
-        todo, step = list(self.numbers), even(len(self.numbers), self.at_once // len(group))
+    def _learned(
+        self, group: list[Settings], prepared: tuple[Base, Any], moments: Moments
+    ) -> Iterator[tuple[list[int], list[dict[int, Tests]]]]:
+        """Some numbers after the other, with what each combination came to on them: tests, by epoch."""
+        todo = list(self.numbers)
         while todo:
-            numbers = self.pick(todo[:step])
-            full = self._learners(group) if compute.compiled else 0  # always as many, as in tests: see `jit`
-            method = self._method(group, len(numbers), full, compute.device)
-            along: list[dict[int, Tests]] = [{} for _ in group]
-            for epoch, values, margins in self.learn(method, prepared, numbers * len(group), moments, full):
-                for mine, part, margin in zip(
-                    along, values.double().split(len(numbers)), margins.split(len(numbers)), strict=True
-                ):
-                    mine.setdefault(epoch if field else 0, []).append((part, margin))
-            for all_of_it, mine in zip(found, along, strict=True):
-                for epoch, tests in mine.items():
-                    all_of_it.setdefault(epoch, []).append(tests)
+            numbers = self.pick(todo[: even(len(self.numbers), max(1, self.at_once // len(group)))])
+            size = max(1, self.at_once // len(numbers))  # of candidates, where not even one number of each fits
+            tests: list[dict[int, Tests]] = []
+            parts = [group[at : at + size] for at in range(0, len(group), size)]
+            try:
+                for part in parts:
+                    tests += self._together(part, prepared, numbers, moments)
+            except torch.OutOfMemoryError:
+                if len(parts[0]) * len(numbers) == 1:
+                    raise
+                tests.clear()
+            if not tests:  # here, where what was allocated is no longer held by the error
+                self.at_once = len(parts[0]) * len(numbers) // 2
+                torch.cuda.empty_cache()
+                continue
             todo = [number for number in todo if number not in numbers]
-        return field, found
+            yield numbers, tests
+
+    def _together(
+        self, group: list[Settings], prepared: tuple[Base, Any], numbers: list[int], moments: Moments
+    ) -> list[dict[int, Tests]]:
+        compute, found = prepared[0].inputs.compute, [dict[int, Tests]() for _ in group]
+        full = min(self.at_once, len(group) * len(self.numbers)) if self.fills and compute.compiled else 0
+        method = self._method(group, len(numbers), full, compute.device)
+        for epoch, values, margins in self.learn(method, prepared, numbers * len(group), moments, full):
+            split = values.double().split(len(numbers)), margins.split(len(numbers))
+            for mine, *test in zip(found, *split, strict=True):
+                mine.setdefault(epoch, []).append((test[0], test[1]))
+        return found
 
 
 def _stopping(method: Method, at_all: bool = True) -> tuple[str, Moments]:

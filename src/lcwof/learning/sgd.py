@@ -78,11 +78,12 @@ class SGD:
     ) -> None:
         """`weights` are changed in place; the network computes with `rounded`.
 
-        A rate of 0 fixes a weight, bit for bit. It is stepped all the same, so that compiled code serves every phase.
+        A rate of 0, of all learners, fixes a weight, bit for bit. It is stepped all the same, so that compiled code
+        serves every phase.
         """
         compute = compute or Compute(torch.device("cpu"))
         self.names = tuple(rates)
-        self.moving = tuple(name for name in self.names if _moves(rates[name]))
+        self.moving = tuple(name for name in self.names if isinstance(rates[name], Tensor) or rates[name])
         self.rounded = {name: round_weight(weights[name], compute.dtype) for name in self.names}
         self._weights = [flat(weights[name]) for name in self.names]
         self._rounded = [
@@ -127,10 +128,6 @@ class SGD:
         for tensor, grows in zip(tensors, self._growing, strict=True):
             if grows:
                 torch._dynamo.maybe_mark_dynamic(tensor, 1)
-
-
-def _moves(rate: Number) -> bool:
-    return bool(rate.any()) if isinstance(rate, Tensor) else rate != 0
 
 
 def flat(stacked: Tensor) -> Tensor:

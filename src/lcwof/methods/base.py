@@ -86,6 +86,7 @@ class Method(ABC):
     StateClass: ClassVar[type[State]] = State  # which tensors make a state; `unpack` builds it
     grid: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})  # settings of `learn` that `tune` tries
     # Numbers that `fit_base` does not look at and that may be tensors (E,), one a learner: `tune` tries some at once.
+    # Derived classes must say so themselves.
     per_learner: ClassVar[frozenset[str]] = frozenset()
     stop: ClassVar[tuple[str, str] | None] = None  # (phase, field): the epoch `tune` may stop at, and its setting
     settles: ClassVar[bool] = False  # whether that phase is part of `settle`, and not of `grow`
