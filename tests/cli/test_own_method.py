@@ -77,3 +77,17 @@ def test_names_are_not_taken_twice(mine: Path, tmp_path: Path) -> None:
     thief.write_text(mine.read_text().replace('"mine"', '"iw"', 1))
     with pytest.raises(LcwofError, match="a method is named 'iw' already, Imprinting: give yours another name"):
         recipes_of(start, f"{thief}:Mine")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import torch\nx = undefined", "broken.py, line 2 cannot be read as a method: NameError"),
+        ("def f(:\n    pass", "broken.py, line 1 cannot be read as a method: SyntaxError"),
+    ],
+)
+def test_a_file_with_a_mistake_is_told_by_its_line(code: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(code)
+    with pytest.raises(LcwofError, match=said):
+        registry.get_method(f"{file}:Mine")

@@ -15,9 +15,11 @@ import torch.nn.functional as F
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import prepare
+from lcwof.learning.learners import fresh_head
 from lcwof.methods import Task
 from lcwof.methods.dfsl import Dynamic, DynamicConfig, Generator
 from lcwof.methods.embeddings import class_means
+from lcwof.methods.gfsv import Video, VideoConfig
 from lcwof.methods.ilvq import Vectors, VectorsConfig, VectorsState, learn_sample
 from lcwof.methods.iw import Imprinting
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
@@ -161,6 +163,7 @@ def test_an_interrupted_meta_training_ends_as_an_uninterrupted_one(
 ) -> None:
     monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "a"))
     monkeypatch.setattr("lcwof.methods.meta._SAVE_EVERY", 0.0)
+    monkeypatch.setattr("lcwof.methods.meta._SAVING", float("inf"))
     method = Dynamic(DynamicConfig(meta_steps=6, head_steps=20))
     _, whole = prepare(method, digits_model, digits)
     monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "b"))
@@ -204,3 +207,31 @@ def test_a_meta_training_is_found_again_only_where_all_it_depends_on_is_the_same
         for weight in backbone.parameters():
             weight.mul_(1.5)
     assert trained(BaseModel(**{**about, "backbone": backbone}), digits), "another backbone under the same head"
+
+
+def test_the_video_classifier_is_adam_on_the_shots_of_all_sessions() -> None:
+    embedded = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0], [-1.0, 3.0]])
+    base = base_of(embedded)
+    base.model = SimpleNamespace(head=torch.tensor([[1.0, 1.0]]))
+    method = Video(VideoConfig(steps=7, lr=0.05))
+    draws = [Randomness.of_episodes(0, [0])["session", number] for number in (2, 3)]
+    tasks = [Task(torch.tensor([[2 * i, 2 * i + 1]]), torch.tensor([[0, 1]]), 2, draws[i]) for i in range(2)]
+    state = method.start(base, None, 1)
+    for task in tasks:
+        (state,) = method.grow(base, None, state, task)
+    expected = fresh_head(4, base.model.head[None], draws[1])[0].requires_grad_()
+    optimiser = torch.optim.Adam([expected], lr=0.05)
+    for _ in range(7):
+        optimiser.zero_grad()
+        F.cross_entropy(embedded @ expected.T, torch.arange(4)).backward()
+        optimiser.step()
+    torch.testing.assert_close(state.weights[0], torch.cat([base.model.head, expected.detach()]))
+
+
+def test_the_first_step_of_the_video_classifier_is_as_long_as_its_rate() -> None:
+    base = base_of(torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
+    base.model = SimpleNamespace(head=torch.zeros(1, 2))
+    task = Task(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]), 2, Randomness.of_episodes(0, [0]))
+    (state,) = Video(VideoConfig(steps=1, lr=0.05)).learn(base, None, task)
+    start = fresh_head(2, base.model.head[None], task.draws)
+    torch.testing.assert_close((state.weights[:, 1:] - start).abs(), torch.full((1, 2, 2), 0.05), atol=1e-4, rtol=0)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from lcwof.config import replace_field
 from lcwof.data import Dataset
-from lcwof.data.episodes import EpisodeSource
+from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.evaluation import prepare
 from lcwof.learning import Descent
-from lcwof.methods import Task, get_method
+from lcwof.methods import Task, get_method, icarl, ucir
 from lcwof.methods.embeddings import base_images, embed
 from lcwof.methods.idlvq import Nearness, References, ReferencesConfig, margin_loss, quantization_loss
 from lcwof.methods.meta import BaseTail, FakeSource
@@ -185,6 +187,7 @@ def test_an_interrupted_episodic_training_ends_as_an_uninterrupted_one(
     digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lcwof.methods.meta._SAVE_EVERY", 0.0)
+    monkeypatch.setattr("lcwof.methods.meta._SAVING", float("inf"))
     monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "a"))
     config = PrototypesConfig(meta_steps=4, meta_episodes=1, meta_queries=5)
     _, whole = prepare(Prototypes(config), digits_model, digits)
@@ -205,3 +208,70 @@ def test_an_interrupted_episodic_training_ends_as_an_uninterrupted_one(
         torch.testing.assert_close(resumed.tail.state_dict()[name], value)
     _, shared = prepare(Prototypes(), digits_model, digits)
     assert not torch.allclose(whole.means, shared.means, atol=1e-4), "something was trained"
+
+
+def last_of(name: str, data: Dataset, model: BaseModel, **settings: Any) -> tuple[Any, Any, Any]:
+    """A method, what it works with and its state after two episodes."""
+    config = get_method(name).Config()
+    for key, value in {"descent.epochs": 2, **settings}.items():
+        config = replace_field(config, key.replace("__", "."), value)
+    method = get_method(name)(config)
+    base, fitted = prepare(method, model, data)
+    episodes = EpisodeSource.of(data, "novel", 2, 3).draw([0, 1])
+    task = Task.of_shots(episodes.support, Randomness.of_episodes(0, [0, 1]), torch.device("cpu"))
+    *_, state = method.learn(base, fitted, task)
+    return method, base, state
+
+
+def test_icarl_answers_by_the_nearest_mean_of_exemplars(digits: Dataset, digits_model: BaseModel) -> None:
+    method, base, state = last_of("icarl", digits, digits_model, exemplars=4)
+    queries = digits.split.test[:10]
+    logits = method.logits(state, base.inputs.plain(queries.expand(2, -1)))
+    for learner in range(2):
+        kept, classes = state.index[learner], state.labels[learner]
+        assert len(kept) == 6 * 4 + 2 * 3
+        unit = F.normalize(embed(base, state.index, state.learners), dim=-1)[learner]
+        means = F.normalize(torch.stack([unit[classes == c].mean(0) for c in range(8)]), dim=-1)
+        asked = F.normalize(embed(base, queries.expand(2, -1), state.learners), dim=-1)[learner]
+        torch.testing.assert_close(logits[learner], -torch.cdist(asked, means).square(), atol=1e-4, rtol=1e-4)
+
+
+def test_icarl_compares_old_and_new_answers_at_its_temperature(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heats: set[float] = set()
+    compare = icarl.distillation
+    monkeypatch.setattr(icarl, "distillation", lambda new, old, heat: heats.add(heat) or compare(new, old, heat))
+    last_of("icarl", digits, digits_model, temperature=3.0)
+    assert heats == {3.0}
+
+
+def test_joint_training_sees_as_many_images_of_a_base_class_as_asked(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, set[int]]] = []
+    draw = Pool.draw
+
+    def watched(self: Pool, draws: Randomness, k: int) -> Tensor:
+        drawn = draw(self, draws, k)
+        seen.append((k, set(drawn[0].flatten().tolist())))
+        return drawn
+
+    monkeypatch.setattr(Pool, "draw", watched)
+    last_of("joint", digits, digits_model, per_class=7)
+    epochs = [images for k, images in seen if k == 7]
+    assert len(epochs) == 2 and all(len(images) == 6 * 7 for images in epochs)
+    assert epochs[0] != epochs[1], "drawn anew"
+
+
+def test_ucir_keeps_directions_the_more_the_more_classes_are_old(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[float, int, int]] = []
+    weigh = ucir.less_forget_weight
+    monkeypatch.setattr(ucir, "less_forget_weight", lambda *given: asked.append(given) or weigh(*given))
+    _, _, light = last_of("ucir", digits, digits_model, exemplars=4)
+    assert asked == [(5.0, 6, 2)]
+    monkeypatch.setattr(ucir, "less_forget_weight", lambda *_: 1e3)
+    _, _, heavy = last_of("ucir", digits, digits_model, exemplars=4)
+    assert any(not torch.equal(w, heavy.learners.tail[name]) for name, w in light.learners.tail.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lcwof.evaluation import prepare, tune
 from lcwof.learning import Batch
 from lcwof.learning import learners as module
 from lcwof.methods import Base, Task
+from lcwof.methods import lcwof as lcwof_module
 from lcwof.methods.embeddings import embed
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig, LCwoFState
 from lcwof.models import BaseModel
@@ -168,8 +170,18 @@ def test_every_batch_has_all_novel_examples_where_the_ratio_is_fixed(
     assert {label for batch in seen for label in batch} == set(range(8))
 
 
-def test_phases_in_turns(digits: Dataset, digits_model: BaseModel) -> None:
+def test_phases_in_turns(digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("learn_novel", "calibrate"):
+
+        def watched(*given: Any, _name: str = name, _phase: Any = getattr(lcwof_module, name)) -> Iterator[int]:
+            for epoch in _phase(*given):
+                done.append(_name)
+                yield epoch
+
+        monkeypatch.setattr(lcwof_module, name, watched)
     _, states = learned(variant(alternate=5, phase3__epochs=3), digits, digits_model)
+    assert done == [*["learn_novel"] * 5, "calibrate"] * 3
     assert [(s.phase, s.epoch) for s in states[-3:]] == [("phase 3", 1), ("phase 3", 2), ("phase 3", 3)]
     heads = [s.learners.novel_head for s in states]
     assert torch.equal(heads[0], heads[1]), "phase 2 happens within the turns"
@@ -208,3 +220,8 @@ def test_whitening_is_of_centred_cosines(digits: Dataset, digits_model: BaseMode
     base, states = learned(variant(whiten=0.3, head="cosine", start="mean", phase2__epochs=0), digits, digits_model)
     scoring = states[0].learners.scoring
     assert scoring.whitening is not None and scoring.whitening.shape == (base.model.head.shape[1],) * 2
+
+
+def test_cosines_are_scaled_as_asked(digits: Dataset, digits_model: BaseModel) -> None:
+    _, states = learned(variant(head="cosine", scale=7.0, phase2__epochs=1, phase3__epochs=0), digits, digits_model)
+    assert states[-1].learners.scoring.scale == 7.0

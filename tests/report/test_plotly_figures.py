@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import plotly.graph_objects as go
 import pytest
 from runs_by_hand import four_answers_twice, lcwof_with_curves, make_run
 
+from lcwof.engine.overview import Points
 from lcwof.report import calibration, class_accuracies, learning_curves, tradeoff
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.markup import figure
+from lcwof.report.panels import Line, Panel, panel_spec, panels_figure
 from lcwof.report.plotly_figures import (
     Spec,
     balance_figure,
@@ -19,6 +22,7 @@ from lcwof.report.plotly_figures import (
     reliability_figure,
     tradeoff_figure,
 )
+from lcwof.report.points import points_figure, points_spec
 
 
 def named(spec: Spec) -> dict[str, Spec]:
@@ -92,3 +96,33 @@ def test_names_cannot_leave_the_script_they_stand_in() -> None:
     assert spec["data"][1]["hovertext"] == ["&lt;/script&gt;&lt;b&gt;&amp;amp;: 50.0% of 2"], "plotly reads tags"
     inside = figure(evil, "", spec).partition('json">')[2].partition("</script>")[0]
     assert json.loads(inside) == spec and not set(inside) & set("<>&")
+
+
+def test_the_usable_range_is_shaded_on_the_page_and_in_print() -> None:
+    line = Line("N/J", "#000000", (1.0, 10.0, 100.0), (50.0, 60.0, 40.0), (1.0, 1.0, 1.0))
+    panel = Panel("5w1s", (line,), "lambda", 100, log=True, shaded=(5.0, 50.0))
+    (shape,) = panel_spec(panel)["layout"]["shapes"]
+    assert (shape["x0"], shape["x1"]) == (5.0, 50.0)
+    plain = dataclasses.replace(panel, shaded=None)
+    assert not panel_spec(plain)["layout"]["shapes"]
+    patches = [
+        [patch.get_bbox().intervalx.tolist() for patch in panels_figure([p], 1).axes[0].patches] for p in (panel, plain)
+    ]
+    assert patches == [[[5.0, 50.0]], []]
+
+
+def test_test_samples_are_the_larger_the_surer_the_answer() -> None:
+    points = Points(
+        "phase 2",
+        [0.0, 1.0, 2.0],
+        [0.0, 0.0, 0.0],
+        [0, 1, 2],
+        [False, False, True],
+        [0.2, 0.9, 0.5],
+        [True, True, False],
+    )
+    sizes = points_spec(points)["data"][0]["marker"]["size"]
+    assert sizes[0] < sizes[2] < sizes[1]
+    right, wrong = points_figure([points]).axes[0].collections
+    small, large = right.get_sizes()
+    assert small < wrong.get_sizes()[0] < large

@@ -42,6 +42,17 @@ def test_tables_show_mean_and_interval_to_the_digit() -> None:
     assert found["episodes"] == 2
 
 
+def test_wide_intervals_still_fit_into_80_columns() -> None:
+    runs = [make_run("protogan", [0.0, 100.0, 90.0]), make_run("lcwof", [100.0, 10.0, 80.0])]
+    printed = StringIO()
+    Console(file=printed, width=80).print(results_table(runs))
+    lines = printed.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80 and all(f" {name}" in lines[1] for name in ("hm", "am"))
+    for run in runs:
+        mean, interval = run.summary()["hm"]
+        assert interval > 10 and sum(f"{mean:.1f}±{interval:.1f}" in line for line in lines) == 1
+
+
 def test_rows_are_grouped_by_setting_and_sorted_by_hm() -> None:
     runs = [
         make_run("pn", [40.0, 41.0], shot=5),

@@ -26,7 +26,7 @@ from lcwof.cli.console import (
     resumable,
     say,
 )
-from lcwof.cli.experiments import AtOnce, BaseClasses, DataName, Model, Pseudo, Root, Seed, Shot, Way
+from lcwof.cli.experiments import AtOnce, BaseClasses, Curves, DataName, Model, Pseudo, Root, Seed, Shot, Way
 from lcwof.cli.streams import Carry, OutcomeName, Sessions, Streams
 from lcwof.cli.streams import Shot as StreamShot
 from lcwof.cli.streams import Way as StreamWay
@@ -40,7 +40,7 @@ from lcwof.report.compare import Paired, by_setting, method_name, reference, to_
 from lcwof.report.stream_compare import alike, stream_to_reference
 from lcwof.report.table import difference_words, tuning
 
-Methods = Annotated[str, typer.Option(help="Names with commas between them, or all.")]
+Methods = Annotated[str, typer.Option(help="Names, or files of your own (mine.py:Mine), commas between; or all.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")]
 
 
@@ -53,6 +53,7 @@ def compare(
     way: Way = None,
     shot: Shot = None,
     episodes: Annotated[int | None, typer.Option(help="Episodes.")] = None,
+    curves: Curves = None,
     tuned: Annotated[bool, typer.Option("--tune/--no-tune", help="Choose settings on validation classes.")] = True,
     out: Out = Path("runs/compare"),
     seed: Seed = None,
@@ -70,7 +71,7 @@ def compare(
 
     Examples:
 
-    lcwof compare --data strokes --model base.safetensors --way 5 --shot 1 --episodes 100
+    lcwof compare --data strokes --model base.safetensors --way 5 --shot 1 --episodes 100 --curves 20
 
     lcwof compare paper.toml --data mini-imagenet --root ~/data --model base.safetensors --methods lcwof,iw,mine.py:Mine
     """
@@ -185,5 +186,5 @@ def _differences(found: list[tuple[Run | StreamRun, Paired | None]], other: str)
         chosen = tuning(run) or {}
         took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
         settings = ", ".join(f"{key} {shown(value)}" for key, value in chosen.get("settings", {}).items())
-        table.add_row(run.path.name, gap, took, f"{run.about['seconds']:.0f}", settings or "–")
+        table.add_row(method_name(run), gap, took, f"{run.about['seconds']:.0f}", settings or "–")
     console.print(table)

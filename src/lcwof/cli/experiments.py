@@ -58,13 +58,19 @@ Model = Annotated[str | None, typer.Option("--model", help="Base model made by `
 BaseClasses = Annotated[
     int | None, typer.Option(help="Base classes, the first of the data set, where it lets one choose.")
 ]
-MethodName = Annotated[str | None, typer.Option("--method", help="A method of `lcwof methods`.")]
+MethodName = Annotated[
+    str | None, typer.Option("--method", help="One of `lcwof methods`, or path/to/file.py:Name of your own.")
+]
 Way = Annotated[int | None, typer.Option(help="Novel classes an episode.")]
 Shot = Annotated[int | None, typer.Option(help="Examples a novel class.")]
 Pseudo = Annotated[
     int | None, typer.Option(help="Base classes to hold out as pseudo-sessions, for `lcwof tune-stream`.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+Curves = Annotated[
+    int | None,
+    typer.Option(min=0, help="Points a phase of learning curves and of the N/J-B/J trade-off, for reports; 0: none."),
+]
 AtOnce = Annotated[
     int | None,
     typer.Option(
@@ -197,7 +203,7 @@ def evaluate(
     way: Way = None,
     shot: Shot = None,
     episodes: Annotated[int | None, typer.Option(help="Episodes.")] = None,
-    curves: Annotated[int | None, typer.Option(help="Points a phase of the learning curves; 0: none.")] = None,
+    curves: Curves = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: under runs/.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run folder.")] = False,
     seed: Seed = None,
@@ -260,9 +266,11 @@ def methods(
         console.print(table)
         return
     rows = [(each, *_briefly(source_of(kind))) for each, kind in found.items()]
-    wide = max(len(each) for each, _, _ in rows), max(len(by) for _, by, _ in rows)
-    for each, by, about in rows:  # what has no room is cut at the end
-        console.print(Text(f"{each:{wide[0]}}  {by:{wide[1]}}  {about}"), no_wrap=True, overflow="ellipsis")
+    wide = max(len(each) for each, _, _ in rows)
+    for each, by, about in rows:  # where there is no room, whose it is goes first
+        whole = f"{each:{wide}}  {about}" + (f" ({by})" if by else "")
+        fits = len(whole) <= console.width
+        console.print(Text(whole if fits else f"{each:{wide}}  {about}"), no_wrap=True, overflow="ellipsis")
     say(f"{_PROTOCOLS} `lcwof methods NAME` tells all about one.")
 
 

@@ -49,7 +49,7 @@ def reproduce(
         list[str] | None, typer.Option(help="A base model to take instead of making one.", metavar="DATA/BACKBONE=FILE")
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(help="Fewer episodes or streams, for a try, in a folder try-N of its own.")
+        int | None, typer.Option(min=1, help="Fewer episodes or streams, for a try, in a folder try-N of its own.")
     ] = None,
     only: Annotated[
         str | None, typer.Option(help="Runs to do now, such as pn, pn-5w1s, conv4/pn; commas between.")
@@ -79,6 +79,8 @@ def reproduce(
     if list_ or not keys:
         _list(known, root)
         return
+    if "all" in keys and len(keys) > 1:
+        raise LcwofError(f"all is every table and figure: leave out {', '.join(key for key in keys if key != 'all')}.")
     wanted = list(known.values()) if keys == ["all"] else [_find(key, known) for key in keys]
     start = read_recipe([], {"data.root": root, "at_once": at_once, "device": device, "precision": precision}, [])
     if episodes:
@@ -106,7 +108,10 @@ def reproduce(
                 raise
             errors.print(f"{what.key}: {error}")
             failed.append(what.key)
-        _write(what, _there(what, runs), runs)
+        there = _there(what, runs)
+        if show and not there and len(wanted) == 1:
+            raise LcwofError(f"{runs} has none of the runs of {what.key} to show: leave out --show to run them.")
+        _write(what, there, runs)
     if failed:
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
 

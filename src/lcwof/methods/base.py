@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -210,9 +211,14 @@ def _from_file(file: Path, wanted: str) -> type[Method]:
         sys.modules[key] = module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[key])
-        except BaseException:
+        except BaseException as error:
             del sys.modules[key]
-            raise
+            if not isinstance(error, Exception):
+                raise
+            lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
+            line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+            where = f", line {line}" if line else ""
+            raise LcwofError(f"{file}{where} cannot be read as a method: {type(error).__name__}: {error}.") from error
     kind = getattr(sys.modules[key], wanted, None)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         found = [n for n, v in vars(sys.modules[key]).items() if isinstance(v, type) and issubclass(v, Method)]

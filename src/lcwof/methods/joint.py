@@ -1,4 +1,4 @@
-"""Joint training on everything seen so far: the reference that forgets nothing because it keeps everything."""
+"""Joint training on everything seen so far: nothing is lost, all is kept."""
 
 from __future__ import annotations
 

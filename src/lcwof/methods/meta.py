@@ -26,7 +26,8 @@ from lcwof.models.checkpoint import load_tensors, save_tensors
 from lcwof.models.layers import channels_last
 from lcwof.randomness import Randomness
 
-_SAVE_EVERY = 60.0  # seconds
+_SAVE_EVERY = 5.0  # seconds: what an interruption loses at most
+_SAVING = 0.05  # part of the time that saving may take; large modules are saved more seldom
 _KIND = "meta-training"
 
 
@@ -135,18 +136,20 @@ def meta_train(
             if f"adam.{i}.step" in tensors
         }
         optimiser.load_state_dict(state)
-    saved = time.monotonic()
+    saved, wait = time.monotonic(), _SAVE_EVERY
     for step in range(done, steps):
         optimiser.zero_grad()
         loss_of(step).backward()
         optimiser.step()
         base.fitting("meta-training", step + 1, steps)
-        if file and (step + 1 == steps or time.monotonic() - saved > _SAVE_EVERY):
+        now = time.monotonic()
+        if file and (step + 1 == steps or now - saved > wait):
             tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
             for i, kept in optimiser.state_dict()["state"].items():
                 tensors |= {f"adam.{i}.{key}": value for key, value in kept.items()}
             save_tensors(file, _KIND, tensors, {"steps": step + 1})
             saved = time.monotonic()
+            wait = max(_SAVE_EVERY, (saved - now) / _SAVING)
     module.requires_grad_(False)
 
 

@@ -39,6 +39,15 @@ class UCIRState(State):
 Fitted = tuple[Tensor, Tensor, Tensor, Tensor]  # exemplars of base classes, their labels, the cosine head, its scale
 
 
+def less_forget_weight(base: float, known: int, way: int) -> float:
+    """lambda = lambda_base sqrt(|old classes| / |new classes|): the more there is to keep, the more it counts.
+
+    >>> less_forget_weight(5.0, known=80, way=5)
+    20.0
+    """
+    return base * (known / way) ** 0.5
+
+
 def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, hardest: int) -> Tensor:
     """sum over the K nearest new classes of max(margin - cos_y + cos_k, 0), averaged over samples of old classes.
 
@@ -94,7 +103,7 @@ class UCIR(Method):
         index = torch.cat([before.index, task.support], dim=1)
         labels = torch.cat([before.labels, task.labels + known], dim=1)
         scale = learners.scoring.scale or 1.0
-        lam = config.less_forget * (known / task.way) ** 0.5
+        lam = less_forget_weight(config.less_forget, known, task.way)
 
         def objective(batch: Batch) -> Tensor:
             with torch.no_grad():

@@ -102,7 +102,9 @@ def _mistakes(name: str, answers: RecordedAnswers) -> str:
         row(named(m.true), [f"<td>{escape(named(m.answered))}</td><td>{m.share:.1f}</td><td>{m.times}</td>"])
         for m in (*found.novel, *found.base)
     ]
-    return table(f"<b>{escape(name)}</b> mistaken most", heads(["sample of", "taken for", "%", "times"]), rows, "wrap")
+    few = f"; {found.left_out} pairs that met in fewer than {found.together} episodes are left out"
+    title = f"<b>{escape(name)}</b> mistaken most{few if found.left_out else ''}"
+    return table(title, heads(["sample of", "taken for", "%", "times"]), rows, "wrap")
 
 
 def _calibrations(groups: Mapping[Setting, _Group]) -> str:

@@ -44,6 +44,8 @@ class Mistake(NamedTuple):
 class Mistakes:
     base: tuple[Mistake, ...]  # samples of base classes, the largest share first
     novel: tuple[Mistake, ...]
+    left_out: int  # pairs that were mistaken, but met in too few episodes
+    together: int  # episodes in which a pair must have met
 
 
 def confusion(answers: RecordedAnswers) -> Confusion:
@@ -85,7 +87,9 @@ def mistakes(answers: RecordedAnswers, top: int = 5) -> Mistakes:
     asked = np.stack([np.bincount(row, minlength=size) for row in true])  # (E, classes), queries
     running = (asked > 0).astype(np.int64)  # every class in the running is asked for
     possible, episodes = asked.T @ running, running.T @ running
-    share = np.where(episodes >= min(_TOGETHER, len(true)), 100 * count / np.maximum(possible, 1), 0.0)
+    together = min(_TOGETHER, len(true))
+    share = np.where(episodes >= together, 100 * count / np.maximum(possible, 1), 0.0)
+    left_out = int(((count > 0) & (episodes < together)).sum())
 
     def largest(rows: slice) -> tuple[Mistake, ...]:
         part = share[rows]
@@ -96,4 +100,4 @@ def mistakes(answers: RecordedAnswers, top: int = 5) -> Mistakes:
             Mistake(names[i], names[j], float(share[i, j]), int(count[i, j])) for i, j in pairs if share[i, j] > 0
         )
 
-    return Mistakes(largest(slice(0, base)), largest(slice(base, size)))
+    return Mistakes(largest(slice(0, base)), largest(slice(base, size)), left_out, together)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.errors import LcwofError
-from lcwof.methods import get_method, method_names
+from lcwof.methods import get_method
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.answers_page import answers_sections
-from lcwof.report.compare import Setting, against, by_setting, label, to_reference
+from lcwof.report.compare import Setting, against, by_setting, label, short_name, to_reference
 from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
 from lcwof.report.markup import (
@@ -130,7 +131,10 @@ def _curves(runs: Sequence[Run]) -> str:
         if (curves := learning_curves(run)) is not None
     ]
     if not drawn:
-        return ""
+        how = (
+            "None of these runs recorded curves: --curves 20 records 20 points a phase of methods that learn in epochs."
+        )
+        return f'<h2>Along learning</h2><p class="soft">{how}</p>'
     key = "".join(
         f'<span><svg viewBox="0 0 26 8" aria-hidden="true"><line x1="0" x2="26" y1="4" y2="4" stroke="{colour}" '
         f'stroke-width="{width}"{dashes}/></svg>{escape(text)}</span>'
@@ -169,8 +173,9 @@ def _path(name: str, path: Tradeoff) -> str:
 def _methods(runs: Sequence[Run | StreamRun]) -> str:
     """What the methods' own files say of them."""
     said = {}
-    for name in sorted({run.about["recipe"]["method"]["name"] for run in runs} & set(method_names())):
-        said[name] = " ".join((get_method(name).__doc__ or "").split())
+    for name in sorted({run.about["recipe"]["method"]["name"] for run in runs}):
+        with suppress(LcwofError):  # one of a file that is gone
+            said[short_name(name)] = " ".join((get_method(name).__doc__ or "").split())
     return f'<h2>The methods</h2><div class="card">{pairs(said)}</div>' if said else ""
 
 

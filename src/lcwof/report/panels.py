@@ -136,7 +136,8 @@ def panel_markdown(panel: Panel) -> str:
         heads = [panel.along, *(line.name for line in lines)]
         found += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
         for i, at in enumerate(x):
-            if len(x) <= _FEW or at in starts or i == len(x) - 1:
+            again = i > 0 and at == x[i - 1] and all(ln.y[i] == ln.y[i - 1] for ln in lines)
+            if not again and (len(x) <= _FEW or at in starts or i == len(x) - 1):
                 cells = [f"{ln.y[i]:.2f}" + ("" if isnan(n := ln.interval[i]) else f" ± {n:.2f}") for ln in lines]
                 found.append("| " + " | ".join([f"{at:g}", *cells]) + " |")
         found.append("")

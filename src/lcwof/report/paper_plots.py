@@ -99,7 +99,9 @@ def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
         if name != "hm"
     ]
     shaded = usable({v: {name: values[v][name][0] for name in _DROP} for v in x})
-    return Panel(setting, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded)
+    said = " and ".join(f"{name} within {drop:g} of its best" for name, drop in _DROP.items())
+    title = f"{setting}; shaded: {said}" if shaded else setting
+    return Panel(title, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded)
 
 
 def usable(found: Mapping[float, Mapping[str, float]]) -> tuple[float, float] | None:

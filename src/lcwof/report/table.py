@@ -28,6 +28,16 @@ def cell(mean: float, interval: float) -> str:
     return f"{mean:.2f}" if isnan(interval) else f"{mean:.2f} ± {interval:.2f}"
 
 
+def narrow_cell(mean: float, interval: float) -> str:
+    """The same in ten characters at most, so that six stand in 80 columns: a wide interval needs no hundredths.
+
+    >>> narrow_cell(61.234, 0.5), narrow_cell(100.0, 12.34)
+    ('61.23±0.50', '100.0±12.3')
+    """
+    text = cell(mean, interval).replace(" ± ", "±")
+    return text if len(text) <= 10 else f"{mean:.1f}±{interval:.1f}"
+
+
 def difference(run: Run, group: Sequence[Run]) -> str:
     """hm less the reference's in words, as `difference_words` has them; a dash for the reference itself."""
     if run is reference(group):
@@ -63,7 +73,7 @@ def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) 
     best = group[0].summary()["hm"][0]
     for run in group:
         summary = run.summary()
-        cells = [Text(cell(*summary[name]).replace(" ± ", "±")) for name in COLUMNS]
+        cells = [Text(narrow_cell(*summary[name])) for name in COLUMNS]
         if summary["hm"][0] == best:
             cells[COLUMNS.index("hm")].stylize("bold")
         table.add_row(Text(label(run, runs)), *cells)
