@@ -74,6 +74,11 @@ class Margins:
         novel = torch.where(right[0], lead(novel_logits), torch.inf)
         return cls(novel.cpu(), torch.where(right[1], lead(base_logits), -torch.inf).cpu())
 
+    @classmethod
+    def joined(cls, parts: Sequence[Margins]) -> Margins:
+        """Of the learners of one, then of those of the next; asked equally many samples."""
+        return cls(torch.cat([part.novel for part in parts]), torch.cat([part.base for part in parts]))
+
     def split(self, each: int) -> list[Margins]:
         """Of the first learners, `each` of them, then of the next."""
         return [Margins(*parts) for parts in zip(self.novel.split(each), self.base.split(each), strict=True)]

@@ -376,13 +376,28 @@ def _tried(
 ) -> Iterator[Candidate]:
     """The candidates that one learning gives: one for every epoch it was tested at or, if the best bias is asked for,
     one for each bias that is best by one of the measures."""
-    for epoch, groups in found.items():
-        own = {**settings, **({field: epoch} if field else {})}
+    for epoch, parts in found.items():
+        own, groups = {**settings, **({field: epoch} if field else {})}, _joined(parts)
         if settings.get("novel_bias") != BEST:
             yield Candidate.of(own, _values(groups))
             continue
         for bias in sorted({_best_bias(groups, by) for by in measures}):
             yield Candidate.of({**own, "novel_bias": bias}, _values(groups, bias))
+
+
+def _joined(groups: Sequence[Tests]) -> list[Tests]:
+    """Learners that were tested on equally many queries together: biases are tried on few large tensors."""
+    alike: dict[tuple[torch.Size, ...], list[Tests]] = {}
+    for tests in groups:
+        shapes = tuple(x.shape[1:] for _, margins in tests for x in (margins.novel, margins.base))
+        alike.setdefault(shapes, []).append(tests)
+    return [
+        [
+            (torch.cat([values for values, _ in same]), Margins.joined([margins for _, margins in same]))
+            for same in zip(*each, strict=True)
+        ]
+        for each in alike.values()
+    ]
 
 
 def _values(groups: Sequence[Tests], bias: float | None = None) -> Tensor:
