@@ -211,8 +211,9 @@ def test_tables_of_videos_run_on_features_of_the_same_layout(
     assert all(cell["mean"] is not None and cell["over"] == 2 for cell in printed), "every printed cell has one of ours"
 
 
-def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", ["tiered-gfsl", "tiered-gfsl-full"])
+def test_tables_of_tiered_imagenet_run_on_images_of_the_same_layout(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
     for i in range(14):
@@ -224,21 +225,19 @@ def test_the_table_of_tiered_imagenet_runs_on_images_of_the_same_layout(
     lists.mkdir(parents=True)
     for part, which in (("train_a", range(4)), ("val", range(4, 9)), ("test", range(9, 14))):
         (lists / f"{part}.csv").write_text("".join(f"n{i:02d},x\n" for i in which))
-    what = shrunk(KNOWN["tiered-gfsl"])
-    kept = tuple(row for row in what.rows if row.run in ("lcwof", "iw"))
     tiny = {"conv4": {"recipe": "fast.toml", "set": {"epochs": 1, "batch": 8, "views": [], "small_part": 0.0}}}
-    small = dataclasses.replace(what, rows=kept, bases=tiny)
-    monkeypatch.setattr(cli, "reproductions", lambda: {"tiered-gfsl": small})
+    what = dataclasses.replace(shrunk(KNOWN[key]), bases=tiny)
+    monkeypatch.setattr(cli, "reproductions", lambda: {key: what})
     out = tmp_path / "out"
-    words = ["reproduce", "tiered-gfsl", "--root", str(tmp_path), "-o", str(out), "--episodes", "1"]
+    words = ["reproduce", key, "--root", str(tmp_path), "-o", str(out), "--episodes", "1"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    cells = json.loads((out / "try-1" / "tiered-gfsl.json").read_text())["cells"]
-    assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"IW", "LCwoF lim"}
-    told = (out / "try-1" / "tiered-gfsl.md").read_text()
+    cells = json.loads((out / "try-1" / f"{key}.json").read_text())["cells"]
+    printed = [cell for cell in cells if cell["printed"] is not None]
+    assert len(printed) > 10 and all(cell["mean"] is not None for cell in printed), "all that the paper prints"
+    told = (out / "try-1" / f"{key}.md").read_text()
     today = datetime.now(UTC).date().isoformat()
-    names = "conv4/iw-5w1s, conv4/lcwof-5w1s, conv4/iw-5w5s, conv4/lcwof-5w5s"
-    assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: {names}", told), told
+    assert re.search(rf"- Computed on .*torch [\d.]+.*, {today}: .*conv4/iw-5w1s, conv4/lcwof-5w1s", told), told
     assert re.search(r"- Seconds for .*: conv4/", told), "runs of two backbones have the same names"
 
 

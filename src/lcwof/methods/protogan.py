@@ -1,5 +1,5 @@
-"""ProtoGAN: class prototypes as the condition of a generative adversarial network (Dwivedi, Gupta, Mitra, Ahmed, Jain,
-ICCV workshops 2019)."""
+"""ProtoGAN: a GAN that prototypes condition makes features (Dwivedi, Gupta, Mitra, Ahmed, Jain, ICCV workshops
+2019)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Relational generalized few-shot learning: graph-convolutional global prototypes (Shi, Salewski, Schiegg, Akata,
-Welling, BMVC 2020)."""
+"""Relational generalized few-shot learning: prototypes from a graph (Shi, Salewski, Schiegg, Akata, Welling,
+BMVC 2020)."""
 
 from __future__ import annotations
 
