@@ -32,10 +32,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lcwof, distillation": ("lcwof", {**LCWOF, "distillation.weight": 1.0, "bias": True}),
     "lcwof, own statistics": ("lcwof", {**LCWOF, "batch_norm": "adapting"}),
     "lcwof, mixed batches": ("lcwof", {**LCWOF, "phase3.per_batch": 3, "phase3.replay": "unlim"}),
+    "lcwof, side by side": ("lcwof", {**LCWOF, "weight_constraint": [1.0, 100.0], "phase3.lr_head": [1e-3, 1e-2]}),
     "ft": ("ft", SHORT),
     "joint": ("joint", {**SHORT, "per_class": 2}),
     "icarl": ("icarl", {**SHORT, "exemplars": 2}),
     "ucir": ("ucir", {**SHORT, "exemplars": 2, "head_steps": 5}),
+    "ucir, side by side": ("ucir", {**SHORT, "exemplars": 2, "head_steps": 5, "less_forget": [1.0, 25.0]}),
     "sdc": ("sdc", SHORT),
     "idlvq": ("idlvq", {**SHORT, "exemplars": 2, "base_steps": 5}),
     "topic": ("topic", {**SHORT, "nodes": 20, "gas_passes": 1, "head_steps": 5, "node_rate": 0.5, "push": 1.0}),
@@ -115,8 +117,9 @@ def learned(name: str, settings: dict[str, Any], data: Dataset, model: BaseModel
     """Logits of some images after two tasks, one on top of the other."""
     kind = get_method(name)
     config = kind.Config()
-    for key, value in settings.items():
-        config = replace_field(config, key, value)
+    for key, value in settings.items():  # a list: one for each of the two learners
+        own = torch.tensor(value, device=compute.device) if isinstance(value, list) else value
+        config = replace_field(config, key, own)
     method = kind(config)
     base, fitted = prepare(method, model, data, compute)
     shots = EpisodeSource.of(data, "novel", 2, 3).draw([0, 1]).support
@@ -153,7 +156,7 @@ def test_a_card_that_repeats_comes_to_the_same(case: str, digits: Dataset, digit
 
 
 @needs_a_card
-@pytest.mark.parametrize("case", ["lcwof", "icarl"])
+@pytest.mark.parametrize("case", ["lcwof", "lcwof, side by side", "icarl"])
 def test_what_is_compiled_is_recorded_as_well(case: str, strokes: Dataset) -> None:
     """As streams compute on a card: in bfloat16, updates compiled, with DropBlock."""
     model = pretrain(strokes, Phase1("resnet12", 1, batch=32, lr=0.05), CARD)
