@@ -65,16 +65,16 @@ def test_an_interrupted_choice_goes_on(
 def test_what_was_tried_for_another_choice_is_not_taken(
     recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, learned: list[tuple[int, int]]
 ) -> None:
-    file = tmp_path / "t.partial"
-    with pytest.raises(KeyboardInterrupt):
-        choose(recipe, digits_model, digits, interrupted, kept_in=file)
     more = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, episodes=3))
     other = dataclasses.replace(digits_model, about={**digits_model.about, "epoch": -1})
     rounded = dataclasses.replace(recipe, precision="bfloat16")
     for asked, model in ((more, digits_model), (recipe, other), (rounded, digits_model)):
+        with pytest.raises(KeyboardInterrupt):
+            choose(recipe, digits_model, digits, interrupted, kept_in=tmp_path / "t.partial")
         learned.clear()
-        choose(asked, model, digits, kept_in=file)
+        choose(asked, model, digits, kept_in=tmp_path / "t.partial")
         assert [adapt for adapt, _ in learned] == [1, 2]
+        (tmp_path / "t.partial").unlink()
 
 
 def test_an_interrupted_choice_for_streams_goes_on_for_either_outcome(

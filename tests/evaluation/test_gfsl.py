@@ -12,12 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
+from lcwof.evaluation.candidates import Candidate, Tuning, _best_bias, _values
 from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.metrics import Margins
-from lcwof.evaluation.tune import Candidate, Tuning, _best_bias, _values, stops
+from lcwof.evaluation.tune import stops
 from lcwof.learning import Inputs, Phase2, Phase3
 from lcwof.methods import BEST, Method, Task
 from lcwof.methods.lcwof import LCwoF, LCwoFConfig
@@ -114,6 +116,23 @@ def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(
     found = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5)
     assert [c.settings for c in found.candidates] == [c.settings for c in whole.candidates]
     assert [c.hm for c in found.candidates] == pytest.approx([c.hm for c in whole.candidates])
+
+
+def test_compiled_steps_have_as_many_learners_whatever_is_left_to_try(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LCwoFConfig(phase2=Phase2(epochs=5), phase3=Phase3(epochs=5))
+    grid = {"weight_constraint": [1.0, 10.0, 1e3]}
+    asked = (LCwoF, config, strokes_model, strokes, 3, 1, 5, 4)
+    plain = tune(*asked, grid=grid)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    sizes: list[int] = []
+    start = LCwoF.start
+    monkeypatch.setattr(LCwoF, "start", lambda self, b, f, n: sizes.append(n) or start(self, b, f, n))
+    filled = tune(*asked, grid=grid, compute=Compute(torch.device("cpu"), compiled=True, parts=True))
+    assert sizes == [4] * 5, "three candidates, and the last once more"
+    hm = [{str(c.settings): c.hm for c in tuning.candidates} for tuning in (filled, plain)]
+    assert hm[0] == pytest.approx(hm[1], abs=1.0)
 
 
 def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_model: BaseModel) -> None:

@@ -17,9 +17,10 @@ from lcwof.data.episodes import Pool
 from lcwof.data.sessions import Step, Streams, StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, prepare
+from lcwof.evaluation.candidates import Tuning
 from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.ifsl import Session, _tasks, run_streams, summary_measures
-from lcwof.evaluation.tune import Tuning, tune_streams
+from lcwof.evaluation.tune import tune_streams
 from lcwof.learning import Phase1, pretrain
 from lcwof.methods import Method, State, get_method, method_names
 from lcwof.methods.lcwof import LCwoFState

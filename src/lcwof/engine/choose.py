@@ -52,30 +52,31 @@ class TriedFile(Tried):
         write_aside(self._file, "".join(json.dumps(line) + "\n" for line in self._lines).encode())
 
 
+def _over(recipe: Recipe, streams: bool) -> tuple[int, dict[str, Any]]:
+    """How many episodes or streams a choice is made on, and of which kind."""
+    tree = recipe.resolved()
+    if streams:
+        return recipe.tune.streams, {key: value for key, value in tree["stream"].items() if key != "streams"}
+    return recipe.tune.episodes, {key: tree["evaluate"][key] for key in ("way", "shot")}
+
+
 def _kept(
     file: Path | None, recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute, streams: bool = False
 ) -> Tried:
     """What was tried before of what a recipe asks, whatever else its grid had."""
     if file is None:
         return Tried()
-    tree = recipe.resolved()
-    how = tree["stream"] if streams else {key: tree["evaluate"][key] for key in ("way", "shot")}
-    how = {key: value for key, value in how.items() if key != "streams"}
-    number = recipe.tune.streams if streams else recipe.tune.episodes
     about = [model.told(), data.name, len(data.images), recipe.data.pseudo, str(compute.dtype), __version__]
-    return TriedFile(file, cache_key(set_apart(tree["method"]), how, number, about, own_code(recipe.kind())))
+    asked = [set_apart(recipe.resolved()["method"]), *_over(recipe, streams), about, own_code(recipe.kind())]
+    return TriedFile(file, cache_key(asked))
 
 
 def what_is_asked(recipe: Recipe, model: BaseModel | None, protocol: str, outcome: str = "") -> str:
     """What a choice depends on, in short. Without an outcome: what its candidates depend on."""
-    tree, streams = recipe.resolved(), protocol == "ifsl"
-    how = {key: tree["evaluate"][key] for key in ("way", "shot")}
-    if streams:
-        how = {key: value for key, value in tree["stream"].items() if key != "streams"}
-    number = recipe.tune.streams if streams else recipe.tune.episodes
     data = (recipe.data.name, recipe.data.options, recipe.data.pseudo)
     about, code = model.told() if model else None, own_code(recipe.kind())
-    asked = [set_apart(tree["method"]), recipe.grid(), number, how, about, data, outcome]
+    method = set_apart(recipe.resolved()["method"])
+    asked = [method, recipe.grid(), *_over(recipe, protocol == "ifsl"), about, data, outcome]
     return cache_key([*asked, code] if code else asked)
 
 
