@@ -21,19 +21,30 @@ from lcwof.methods.idlvq import Nearness, References, ReferencesConfig, margin_l
 from lcwof.methods.meta import BaseTail, FakeSource
 from lcwof.methods.pn import Episodic, Prototypes, PrototypesConfig, episodic_loss, spread
 from lcwof.methods.sdc import compensated
-from lcwof.methods.topic import Topic, TopicConfig, anchor_loss, follow, gas_step, hebbian_edges, min_max, neural_gas
+from lcwof.methods.topic import Topic, TopicConfig, anchor_loss, follow, gas_pass, hebbian_edges, min_max, neural_gas
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
 
 def test_one_step_of_a_neural_gas_of_three_nodes() -> None:
     nodes = torch.tensor([[0.0, 4.0], [1.0, 0.0], [3.0, 0.0]])
-    gas_step(nodes, torch.tensor([0.0, 0.0]), rate=0.5, decay=2.0)
+    gas_pass(nodes, torch.tensor([[0.0, 0.0]]), rate=0.5, decay=2.0)
     # Distances 4, 1, 3: ranks 2, 0, 1, so each keeps 1 - exp(-rank / 2) / 2 of its way to the sample.
     kept = 1 - torch.exp(-torch.tensor([2.0, 0.0, 1.0]) / 2) / 2
     torch.testing.assert_close(
         nodes, torch.stack([kept * torch.tensor([0.0, 1.0, 3.0]), kept * torch.tensor([4.0, 0.0, 0.0])]).T
     )
+
+
+def test_samples_of_a_pass_move_nodes_one_after_the_other() -> None:
+    draws = Randomness.of_episodes(0, [0])
+    nodes, samples = draws["nodes"].uniform(30, 3)[0] * 4, draws["samples"].uniform(50, 3)[0] * 4
+    expected = nodes.clone()
+    for sample in samples:
+        ranks = (expected - sample).norm(dim=1).argsort().argsort()
+        expected += 0.3 * torch.exp(-ranks / 1.5).unsqueeze(1) * (sample - expected)
+    gas_pass(nodes, samples, rate=0.3, decay=1.5)
+    torch.testing.assert_close(nodes, expected)
 
 
 def test_a_neural_gas_settles_nearer_to_its_samples_than_it_started() -> None:
