@@ -113,6 +113,31 @@ def test_all_goes_on_after_one_that_cannot_be_run(tmp_path: Path, monkeypatch: p
     assert {file.suffix for file in tmp_path.glob("good.*")} == {".md", ".html", ".tex", ".csv", ".json"}
 
 
+def test_tables_of_one_base_model_load_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    rows = [OurRow("yes", name, {"name": name}, tuned=False) for name in ("pn", "gfsv")]
+    one, other = (
+        Reproduction("strokes", base, 1, (row,), "batch-norm", episodes=1, key=key)
+        for row, key in zip(rows, ("one", "other"), strict=True)
+    )
+    monkeypatch.setattr(cli, "reproductions", lambda: {"one": one, "other": other})
+    loaded: list[BaseModel] = []
+    load = Recipe.load_model
+
+    def noted(recipe: Recipe) -> BaseModel:
+        loaded.append(load(recipe))
+        return loaded[-1]
+
+    monkeypatch.setattr(Recipe, "load_model", noted)
+    words = ["reproduce", "one", "other", "-o", str(tmp_path), "--only"]
+    result = CliRunner().invoke(app, [*words, "pn,gfsv-5w1s"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert len(loaded) == 1
+    assert {file.parent.name for file in tmp_path.rglob("run.json")} == {"pn-5w1s", "gfsv-5w1s"}
+    refused = CliRunner().invoke(app, [*words, "pn,nn"])
+    assert str(refused.exception) == "--only nn: the runs of one, other are gfsv, pn."
+
+
 def test_data_are_there_if_all_their_splits_are(tmp_path: Path) -> None:
     (tmp_path / "ucf101.npz").touch()
     (tmp_path / "ucf101-original.npz").touch()

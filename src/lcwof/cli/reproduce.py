@@ -93,7 +93,9 @@ def reproduce(
         if absent:
             errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
         wanted = [what for what in wanted if what.key not in absent]
+    chosen = _only(only, wanted) if only else None
     failed: list[str] = []
+    studies: dict[Path, Study] = {}  # by folder: tables of the same base model share what is loaded and compiled
     runs = out / f"try-{episodes}" if episodes else out  # so that what is chosen on a few does not stand for all
     for what in wanted:
         if episodes:
@@ -102,7 +104,7 @@ def reproduce(
         try:
             if not show:
                 with resumable(runs):
-                    _run(what, start, out, runs, given, set(only.split(",")) if only else None)
+                    _run(what, start, out, runs, given, chosen, studies)
         except LcwofError as error:
             if len(wanted) == 1:
                 raise
@@ -114,6 +116,17 @@ def reproduce(
         _write(what, there, runs)
     if failed:
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
+
+
+def _only(text: str, wanted: list[Reproduction]) -> set[str]:
+    """The runs named on the command line, each of at least one of the tables and figures."""
+    every = [one for what in wanted for one in what.wanted()]
+    only = set(text.split(","))
+    if unknown := only - {name for one in every for name in _names(*one)}:
+        known = ", ".join(sorted({row.run for _, _, row in every}))
+        keys = ", ".join(what.key for what in wanted)
+        raise LcwofError(f"--only {', '.join(sorted(unknown))}: the runs of {keys} are {known}.")
+    return only
 
 
 def _find(key: str, known: dict[str, Reproduction]) -> Reproduction:
@@ -160,21 +173,22 @@ def _list(known: dict[str, Reproduction], root: str | None) -> None:
 
 
 def _run(
-    what: Reproduction, start: Recipe, out: Path, runs: Path, given: dict[str, str], only: set[str] | None
+    what: Reproduction,
+    start: Recipe,
+    out: Path,
+    runs: Path,
+    given: dict[str, str],
+    only: set[str] | None,
+    studies: dict[Path, Study],
 ) -> None:
     """out: the folder of base models; runs: that of the runs."""
-    names = {text for one in what.wanted() for text in _names(*one)}
-    if only and only - names:
-        known = ", ".join(sorted({row.run for _, _, row in what.wanted()}))
-        raise LcwofError(f"--only {', '.join(sorted(only - names))}: the runs of {what.key} are {known}.")
-    studies: dict[Place, Study] = {}
     for place, setting, row in what.wanted():
         if only and not only & _names(place, setting, row):
             continue
         file = _base(what, place, start, out, given, 0)
         pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
         folder = runs / what.data / str(place)
-        study = studies.setdefault(place, Study(folder, progress_bar, errors.print))
+        study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
         entry = what.entry(place, setting, row, start, file, pseudo)
         study.run_one(entry)
         points = _points_file(what, runs)

@@ -21,7 +21,7 @@ from lcwof.methods import Base, Fitting, Method, State, Task
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
-_QUERY_CHUNK = {"cpu": 512, "cuda": 16384}  # query images, over all learners, through the tails at once
+_QUERY_CHUNK = {"cpu": 512, "cuda": 4096}  # query images, over all learners, through the tails at once
 
 Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
 
