@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from lcwof.cli.main import app
 from lcwof.compute import Compute
-from lcwof.engine.bench import Timing, bench
+from lcwof.engine.bench import Bench, Timing, bench
+from lcwof.errors import LcwofError
 
 
 def test_bench_prints_a_table_and_writes_json(tmp_path: Path) -> None:
@@ -22,6 +23,23 @@ def test_bench_prints_a_table_and_writes_json(tmp_path: Path) -> None:
         assert min(timing["phase2"], timing["phase3"], timing["evaluation"], timing["tflops"]) > 0
         assert timing["tflops"] < found["ceiling_tflops"], "faster than the machine can multiply"
     assert "plain loop" in result.output and found["phase1_images_per_second"] > 0
+
+
+@pytest.mark.parametrize("asked", [[], ["--no-compile"]])
+def test_steps_are_compiled_or_recorded_on_a_card(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[Compute] = []
+
+    def note(device: torch.device, compute: Compute, *more: object) -> Bench:
+        found.append(compute)
+        raise LcwofError("enough")
+
+    monkeypatch.setattr("lcwof.compute.has_triton", lambda: True)
+    monkeypatch.setattr("lcwof.cli.bench.pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("lcwof.cli.bench.run_bench", note)
+    CliRunner().invoke(app, ["bench", "--precision", "float32", "-o", str(tmp_path / "bench.json"), *asked])
+    assert [(c.compiled, c.parts, c.records) for c in found] == [(not asked, True, bool(asked))]
 
 
 def test_out_of_memory_measures_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,10 @@ def bench(
     shot: Annotated[int, typer.Option(help="Examples a novel class.", min=1)] = 1,
     seconds: Annotated[float, typer.Option(help="Time for each line of the table.", min=0.1)] = 15.0,
     phase1: Annotated[bool, typer.Option("--phase1/--no-phase1", help="Time phase 1 too.")] = True,
+    whole: Annotated[
+        bool,
+        typer.Option("--compile/--no-compile", help="On a card: compile steps, which takes minutes, or record them."),
+    ] = True,
     device: Device = None,
     precision: PrecisionName = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="JSON file to write.")] = Path("bench.json"),
@@ -44,8 +48,9 @@ def bench(
     """
     require_writable(out)
     where = pick_device(device or "auto")
-    compute = Compute.choose(where, pick_precision(precision or "auto"), compiled=where.type == "cuda")
-    many = at_once or ([1, 25, 100] if where.type == "cuda" else [1, 10, 50])
+    card = where.type == "cuda"
+    compute = Compute.choose(where, pick_precision(precision or "auto"), compiled=whole and card, parts=card)
+    many = at_once or ([1, 25, 100] if card else [1, 10, 50])
     found = run_bench(where, compute, many, shot, seconds, phase1, lambda text: errors.print(f"Measuring: {text} ..."))
     write_aside(out, json.dumps(found.as_json(), indent=1).encode())
     if json_:
