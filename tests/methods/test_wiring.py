@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 
 from lcwof.config import replace_field
 from lcwof.data import Dataset
-from lcwof.data.episodes import EpisodeSource
+from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.evaluation import prepare
 from lcwof.methods import Base, Task, get_method
-from lcwof.methods.embeddings import base_images, class_means, embed
+from lcwof.methods.embeddings import base_embeddings, base_images, class_means, embed
 from lcwof.methods.meta import FakeSource
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -39,6 +40,30 @@ def grown(name: str, data: Dataset, model: BaseModel, **settings: Any) -> tuple[
     before = method.start(base, fitted, 2)
     *_, state = method.grow(base, fitted, before, task)
     return base, task, before, state
+
+
+def test_base_images_are_embedded_once_for_all_methods_but_anew_for_a_learner_or_other_images(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, fitted = prepare(configured("ft"), digits_model, digits)
+    calls: list[int] = []
+    embed_as_before = base.inputs.tail.embed
+
+    def noted(*given: Any, **more: Any) -> Tensor:
+        calls.append(1)
+        return embed_as_before(*given, **more)
+
+    monkeypatch.setattr(base.inputs.tail, "embed", noted)
+    first = base_embeddings(base)
+    asked = len(calls)
+    assert asked and all(torch.equal(a, b) for a, b in zip(first, base_embeddings(base), strict=True))
+    assert len(calls) == asked
+    learners = configured("ft").start(base, fitted, 1).learners
+    learners.tail = {name: weight + 0.1 for name, weight in learners.tail.items()}
+    assert not torch.allclose(base_embeddings(base, learners)[0], first[0])
+    assert torch.equal(base_embeddings(base)[0], first[0])
+    fewer = replace(base, pool=Pool(base.pool.table[1:], base.pool.counts[1:]))
+    assert all(torch.allclose(a, b) for a, b in zip(base_embeddings(fewer), first[1:], strict=True))
 
 
 LONG = {"descent__epochs": 15, "descent__lr_tail": 1e-3}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lcwof.learning import Learners
+from lcwof.learning import Inputs, Learners
 from lcwof.methods.base import Base
 from lcwof.randomness import Randomness
 
 _AT_ONCE = 256
+# Base training images and their embeddings under the base model: methods of a study ask for the same ones again.
+_of_base: WeakKeyDictionary[Inputs, tuple[Tensor, Tensor]] = WeakKeyDictionary()
 
 
 @torch.no_grad()
@@ -31,8 +34,13 @@ def base_images(base: Base) -> list[Tensor]:
 def base_embeddings(base: Base, learner: Learners | None = None) -> list[Tensor]:
     """Embeddings, under the base model or one learner, of the training images of each base class: (n, D) each."""
     groups = base_images(base)
-    together = embed(base, torch.cat(groups)[None], learner)[0]
-    return list(together.split([len(group) for group in groups]))
+    index = torch.cat(groups)
+    known = _of_base.get(base.inputs) if learner is None else None
+    if known is None or not torch.equal(known[0], index):
+        known = index, embed(base, index[None], learner)[0]
+        if learner is None:
+            _of_base[base.inputs] = known
+    return list(known[1].split([len(group) for group in groups]))
 
 
 def base_means(base: Base, normalise: bool = False, learner: Learners | None = None) -> Tensor:
