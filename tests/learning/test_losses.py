@@ -43,7 +43,8 @@ def test_weight_constraint_value_and_gradient() -> None:
 def test_distillation_looks_at_known_classes_alone_and_is_nothing_where_answers_agree() -> None:
     logits = torch.tensor([[[1.0, 2.0, 9.0]]])
     assert float(distillation(logits, torch.tensor([[[3.0, 4.0]]]), 2.0)) == pytest.approx(0.0, abs=1e-6)
-    # Teacher 1/2, 1/2; student at T = 1 sigmoid(1) and its rest: KL = log 1/2 - (log s + log(1 - s)) / 2.
-    s = torch.tensor(1.0).sigmoid()
-    expected = float(torch.tensor(0.5).log() - (s.log() + (1 - s).log()) / 2)
-    assert float(distillation(logits, torch.tensor([[[0.0, 0.0]]]), 1.0)) == pytest.approx(expected)
+    for heat in (1.0, 2.0):
+        # Teacher 1/2, 1/2; student sigmoid(1 / T) and its rest: T^2 KL = T^2 (log 1/2 - (log s + log(1 - s)) / 2).
+        s = torch.tensor(1 / heat).sigmoid()
+        expected = heat**2 * float(torch.tensor(0.5).log() - (s.log() + (1 - s).log()) / 2)
+        assert float(distillation(logits, torch.tensor([[[0.0, 0.0]]]), heat)) == pytest.approx(expected, rel=1e-5)

@@ -46,6 +46,7 @@ def test_base_images_are_embedded_once_for_all_methods_but_anew_for_a_learner_or
     digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, fitted = prepare(configured("ft"), digits_model, digits)
+    monkeypatch.setattr("lcwof.methods.embeddings._of_base", {})
     calls: list[int] = []
     embed_as_before = base.inputs.tail.embed
 

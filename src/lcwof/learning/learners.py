@@ -86,6 +86,12 @@ class Learners:
         heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
         return embedded, self.scoring.logits(embedded, heads)
 
+    @torch.no_grad()
+    def taught(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Embeddings and joint logits of a batch to hold other learners to. The same is dropped as with these, so that
+        learners with these weights would not be at fault; BN statistics of their own stay as they are."""
+        return self.scored(self.weights(), batch.maps, None if self.statistics else batch.keys)
+
 
 def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
     """Weights for new classes beside a head (E, C, D), drawn as those of a default linear layer: U(±1/sqrt(D))."""
@@ -113,12 +119,14 @@ Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss may look at: maps (E, B, ...), embeddings (E, B, D), joint logits (E, B, C) and labels (E, B)."""
+    """What a loss may look at: maps (E, B, ...), embeddings (E, B, D), joint logits (E, B, C), labels (E, B) and what
+    the drop layers drop by, (E,)."""
 
     maps: Tensor
     embedded: Tensor
     logits: Tensor
     labels: Tensor
+    keys: Tensor | None = None
 
 
 Objective = Callable[[Batch], Tensor]  # the loss of each learner, (E,)
@@ -167,7 +175,7 @@ def descend(
     def step(maps: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
         leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
         found = learners.scored({**weights, **leaves}, maps, keys)
-        loss = how.loss_weight * objective(Batch(maps, *found, labels))
+        loss = how.loss_weight * objective(Batch(maps, *found, labels, keys))
         optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
         return loss.detach()
 

@@ -88,9 +88,7 @@ def learn_novel(
         targets = torch.where(batch.labels >= 0, batch.labels - first, -1)
         loss = labelled_cross_entropy(batch.logits[..., first:], targets)
         if keep.weight and before is not None:
-            with torch.no_grad():
-                taught = before.logits(batch.maps)
-            loss = loss + keep.weight * distillation(batch.logits, taught, keep.temperature)
+            loss = loss + keep.weight * distillation(batch.logits, before.taught(batch)[1], keep.temperature)
         return loss
 
     lam, how = 0.0 if keep.weight and keep.instead else lam, replace(how, batch=how.batch + joining)

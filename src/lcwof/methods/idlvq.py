@@ -34,6 +34,7 @@ class ReferencesConfig:
     intra: float = 0.1  # weight of the variation within classes, when base classes are learned and later
     base_steps: int = 300  # Adam steps that fit reference vectors and the last stages to the base classes
     base_lr: float = 1e-4  # the base model is a good start: larger steps make embeddings that serve base classes alone
+    scale_lr: float = 0.1  # of s, which has far to go
     base_batch: int = 64
     exemplars: int = 20  # a base class, herded; of few-shot classes all shots are kept
     margin: float = 0.2  # by which an example should be nearer to its own reference vector, in squared distances
@@ -115,8 +116,9 @@ class References(Method):
     learned, and are then moved by the drift of the exemplars near them.
 
     Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins mean the
-    same under every backbone; one reference vector a class; the exemplars, their number and their balanced replay
-    as in `ucir`; the kernel of the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
+    same under every backbone; one reference vector a class; the length of base training, on images as they are, since
+    the base model is a good start; the exemplars, their number and their balanced replay as in `ucir`; the kernel of
+    the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
 
     Config = ReferencesConfig
     grid = MappingProxyType({"less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
@@ -146,8 +148,11 @@ class References(Method):
             )
 
         # Settings of later sessions must not make another training of the same network.
-        same = ReferencesConfig(config.adapt, config.intra, config.base_steps, config.base_lr, config.base_batch)
-        meta_train(References(same), base, quantizer, loss_of, config.base_steps, config.base_lr)
+        same = ReferencesConfig(
+            config.adapt, config.intra, config.base_steps, config.base_lr, config.scale_lr, config.base_batch
+        )
+        rates = {"scale": config.scale_lr}
+        meta_train(References(same), base, quantizer, loss_of, config.base_steps, config.base_lr, rates=rates)
         return quantizer, *herded(base, config.exemplars, quantizer.tail.start(base.inputs, 1))
 
     def start(self, base: Base, fitted: Fitted, learners: int) -> ReferencesState:
@@ -169,8 +174,7 @@ class References(Method):
 
         def objective(batch: Batch) -> Tensor:
             apart = -batch.logits / scale
-            with torch.no_grad():
-                stood = F.normalize(old.structure.embed(old.tail, batch.maps), dim=-1)
+            stood = F.normalize(old.taught(batch)[0], dim=-1)
             moved = (F.normalize(batch.embedded, dim=-1) - stood).square().sum(-1)
             own = apart.gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
             ranked = margin_loss(apart, batch.labels, config.margin) + config.intra * own

@@ -1,4 +1,4 @@
-"""Incremental learning vector quantization (Xu, Furao, Zhao, Neurocomputing 2012)."""
+"""Incremental learning vector quantization (Xu, Shen, Zhao, Neural Computing and Applications 2012)."""
 
 from __future__ import annotations
 
@@ -52,12 +52,16 @@ def learn_sample(state: VectorsState, sample: Tensor, label: Tensor, config: Vec
 @register_method("ilvq")
 class Vectors(Method):
     """Prototypes among unit embeddings learn online, one example after the other: the nearest of its class moves to it,
-    the nearest of another class away, and a far example becomes a prototype; the nearest prototype decides. Base
-    classes start with their means. The original adapts its thresholds along the way; here one is tuned without test
-    data, as is a bias of few-shot classes. Uses the shared base model, keeps no images."""
+    the nearest of another class away, and a far example becomes a prototype; the nearest prototype decides. Uses the
+    shared base model, keeps no images.
+
+    Choices: base classes start with their means; one threshold, tuned without test data, where the original adapts one
+    for each prototype along the way and looks at the two nearest of any class; no edges between prototypes, along which
+    the original moves neighbours too and finds prototypes to remove; a bias of few-shot classes tuned without test
+    data."""
 
     Config, StateClass = VectorsConfig, VectorsState
-    grid = MappingProxyType({"threshold": (0.5, 0.8, 1.0), "away": (0.0, 0.05), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"threshold": (0.5, 0.8, 1.0, 1.2), "away": (0.0, 0.05), "novel_bias": (BEST,)})
     config: VectorsConfig
 
     def fit_base(self, base: Base) -> Tensor:

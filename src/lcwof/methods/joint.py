@@ -28,12 +28,15 @@ class JointState(State):
 
 @register_method("joint")
 class Joint(Method):
-    """Cross-entropy over all classes on the union of all data so far, base and few-shot, from the base model on; no
-    balance, no constraint. Uses the shared base model and all base training images, before every evaluation. Few-shot
-    classes are seen less than base classes: a bias of theirs is tuned without test data."""
+    """Cross-entropy over all classes on the union of all data so far, base and few-shot, before every evaluation; no
+    balance, no constraint. Few-shot classes are seen less than base classes: a bias of theirs is tuned without test
+    data.
+
+    Choices: it begins with the shared base model, whose last stage is trained again; all base training images are
+    kept, and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples."""
 
     Config = JointConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})
     per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("joint", "descent.epochs")
     settles = True

@@ -6,9 +6,11 @@ import copy
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -119,11 +121,16 @@ def meta_train(
     steps: int,
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
+    rates: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Train a module by Adam; the loss of a step depends on its number alone, and moves what it depends on. Where the
-    base has a place for it, the outcome is kept there and found again, and an interrupted training goes on."""
+    """Train a module by Adam, parameters that are named in `rates` at a rate of their own; the loss of a step depends
+    on its number alone, and moves what it depends on. Where the base has a place for it, the outcome is kept there and
+    found again, and an interrupted training goes on."""
     file = base.store / f"{cache_key(_identity(method, base))}.safetensors" if base.store else None
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr, betas=betas)
+    named = dict(module.named_parameters())
+    parts: list[dict[str, Any]] = [{"params": [weight for name, weight in named.items() if name not in rates]}]
+    parts += [{"params": [named[name]], "lr": rate} for name, rate in rates.items()]
+    optimiser = torch.optim.Adam(parts, lr=lr, betas=betas)
     done = 0
     if file and file.exists():
         tensors, about = load_tensors(file, _KIND)
@@ -132,7 +139,7 @@ def meta_train(
         state = optimiser.state_dict()
         state["state"] = {
             i: {key: tensors[f"adam.{i}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-            for i in range(len(list(module.parameters())))
+            for i in range(len(named))
             if f"adam.{i}.step" in tensors
         }
         optimiser.load_state_dict(state)

@@ -43,7 +43,10 @@ def compensated(prototypes: Tensor, before: Tensor, after: Tensor, sigma: float)
 class Drift(Method):
     """Fine-tuning on the new examples by cross-entropy over all classes; then the prototypes of old classes move by the
     drift that the new examples show near them, and the nearest prototype (mean of unit embeddings) decides. Keeps no
-    images. Uses the shared base model. A bias tuned without test data is added to few-shot classes."""
+    images. Uses the shared base model, whose last stage adapts.
+
+    sigma is the source's. Choices: a linear head and cross-entropy, where the source learns its embedding by a metric
+    loss alone, with or without a loss against forgetting; a bias of few-shot classes tuned without test data."""
 
     Config = DriftConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})

@@ -191,8 +191,7 @@ class Topic(Method):
 
         def objective(batch: Batch) -> Tensor:
             embedded, fresh = F.normalize(batch.embedded, dim=-1), batch.labels < is_node
-            with torch.no_grad():
-                was = F.normalize(old.structure.embed(old.tail, batch.maps), dim=-1)
+            was = F.normalize(old.taught(batch)[0], dim=-1)
             labels = (batch.labels - known).clamp_max(task.way - 1)  # of images of nodes: not looked at
             pull, push = min_max(embedded, labels, nodes.clone(), edges, config.margin)  # a copy: they move below
             logs = F.log_softmax(batch.logits, dim=-1).gather(-1, (labels + known).unsqueeze(-1)).squeeze(-1)

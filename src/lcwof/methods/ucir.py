@@ -65,10 +65,13 @@ def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, h
 @register_method("ucir")
 class UCIR(Method):
     """logits = s cos(f(x), w_c); loss = cross-entropy + lambda (1 - cos(f, f_old)) + a margin between the class of an
-    old exemplar and the nearest new classes; new weights start imprinted. Every epoch shows as many exemplars of an old
-    class as there are shots, which stands for the original's last, class-balanced fine-tuning. The cosine head and s
-    are fitted to the base classes over the shared base model. margin and the number of nearest classes are the
-    source's; lambda, the source's among others, and a bias of few-shot classes are tuned without test data."""
+    old exemplar and the nearest new classes; new weights start imprinted, those of known classes stay as they are, and
+    the last stage of the shared base model adapts. The cosine head and s are fitted to the base classes over it.
+
+    margin and the number of nearest classes are the source's, whose released code averages over these where its paper
+    sums. Choices: s stays as fitted; every epoch shows as many exemplars of an old class as there are shots, which
+    stands for the original's last, class-balanced fine-tuning; lambda, the source's among others, and a bias of
+    few-shot classes are tuned without test data."""
 
     Config = UCIRConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
@@ -106,9 +109,7 @@ class UCIR(Method):
         lam = less_forget_weight(config.less_forget, known, task.way)
 
         def objective(batch: Batch) -> Tensor:
-            with torch.no_grad():
-                was = old.structure.embed(old.tail, batch.maps)
-            turned = (1 - F.cosine_similarity(batch.embedded, was, dim=-1)).mean(-1)
+            turned = (1 - F.cosine_similarity(batch.embedded, old.taught(batch)[0], dim=-1)).mean(-1)
             ranking = margin_ranking(batch.logits / scale, batch.labels, known, config.margin, config.hardest)
             return cross_entropy(batch.logits, batch.labels) + lam * turned + ranking
 
@@ -116,7 +117,7 @@ class UCIR(Method):
         yield UCIRState("learning", 0, learners, index, labels)
         for epoch in descend(
             learners,
-            ("base_head", "novel_head"),
+            ("novel_head",),
             lambda epoch: balanced(index, labels, task.shots, draws["exemplars", epoch]),
             base.inputs,
             config.descent,
