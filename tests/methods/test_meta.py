@@ -3,18 +3,146 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lcwof.data import Dataset
+from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import LcwofError
 from lcwof.evaluation import prepare
-from lcwof.methods.aan import FastProblem, recurrent_back_propagation
+from lcwof.methods import Task
+from lcwof.methods.aan import Attractor, AttractorConfig, Attractors, FastProblem, recurrent_back_propagation
+from lcwof.methods.dfsl import Generator
+from lcwof.methods.embeddings import base_embeddings, cosine_head
+from lcwof.methods.meta import FakeSource, meta_train
+from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.methods.protogan import GAN, ProtoGAN, ProtoGANConfig, class_balanced, gaussian, gradient_penalty
 from lcwof.methods.rgfsl import GraphConvolution, with_novel
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
+
+
+def test_what_made_up_episodes_show_they_do_not_ask_for(digits: Dataset, digits_model: BaseModel) -> None:
+    base, _ = prepare(Prototypes(), digits_model, digits)
+    groups = [torch.arange(10 * c, 10 * c + 6) for c in range(6)]  # six images a class: too few for 5 shots, 15 queries
+    for shot, shown in ((1, 1), (5, 5), (9, 5)):
+        fake = FakeSource(base, groups=groups).draw(0, episodes=3, way=2, shot=shot, queries=15)
+        assert fake.support.shape == (3, 2 * shown) and fake.each == 6 - shown
+        for one in range(3):
+            assert not set(fake.support[one].tolist()) & set(fake.queries[one].tolist())
+            assert (fake.support[one] // 10).tolist() == fake.fake[one][fake.labels[one]].tolist()
+            classes = torch.cat([torch.arange(6), fake.fake[one]])
+            assert (fake.queries[one] // 10).tolist() == classes[fake.answers[one]].tolist()
+
+
+def test_training_that_comes_to_nothing_says_so(digits: Dataset, digits_model: BaseModel) -> None:
+    base, _ = prepare(Prototypes(), digits_model, digits)
+    module = nn.Linear(1, 1)
+    with pytest.raises(LcwofError, match="pn: training on made-up episodes came to what is not a number"):
+        meta_train(
+            Prototypes(), replace(base, store=None), module, lambda step: module.weight.sum() * torch.nan, 1, 0.1
+        )
+    with pytest.raises(LcwofError, match="meta_adapt = 0 leaves nothing to train"):
+        prepare(Prototypes(PrototypesConfig(meta_steps=1, meta_adapt=0)), digits_model, digits)
+
+
+def test_parameters_may_be_trained_at_a_rate_of_their_own(digits: Dataset, digits_model: BaseModel) -> None:
+    base, _ = prepare(Prototypes(), digits_model, digits)
+    module = nn.Linear(1, 1)
+    start = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    rates = {"bias": 0.5}
+    plain = replace(base, store=None)
+    meta_train(Prototypes(), plain, module, lambda step: module.weight.sum() + module.bias.sum(), 1, 0.1, rates=rates)
+    moved = {name: float((start[name] - weight).detach()) for name, weight in module.named_parameters()}
+    assert moved == {"weight": pytest.approx(0.1, rel=1e-4), "bias": pytest.approx(0.5, rel=1e-4)}  # Adam's first step
+
+
+def test_a_weight_is_generated_from_shots_that_attend_each_by_itself() -> None:
+    """Two shots of one class, along x and along y; the query matrix swaps the two, so each recalls the other's key."""
+    weights = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
+    generator = Generator(weights, torch.tensor(10.0)).requires_grad_(False)
+    generator.keys.copy_(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    generator.query.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    generator.gamma.fill_(1.0)
+    generator.average.copy_(torch.tensor([1.0, 2.0]))
+    generator.attend.copy_(torch.tensor([0.5, 4.0]))
+    shots = torch.tensor([[[5.0, 0.0], [0.0, 0.1]]])
+    found = generator(shots, torch.zeros(1, 2, dtype=torch.long), 1)[0, 0]
+    e = torch.tensor(1.0).exp()
+    near, far = e / (e + 1), 1 / (e + 1)
+    first, second = far * weights[0] + near * weights[1], near * weights[0] + far * weights[1]
+    expected = torch.tensor([1.0, 2.0]) * torch.tensor([0.5, 0.5]) + torch.tensor([0.5, 4.0]) * (first + second) / 2
+    torch.testing.assert_close(found, expected)
+    alone = generator(shots[:, :1], torch.zeros(1, 1, dtype=torch.long), 1, torch.tensor([[1]]))[0, 0]
+    torch.testing.assert_close(alone, torch.tensor([1.0, 0.0]) + torch.tensor([0.5, 4.0]) * weights[0])
+
+
+def test_attractors_are_made_of_the_base_weights_that_class_means_resemble() -> None:
+    head = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    config = AttractorConfig(hidden=1, tau=2.0, gamma=0.5)
+    made = Attractors(head, torch.tensor(4.0), config).requires_grad_(False)
+    made.inward.weight.copy_(torch.tensor([[0.5, 0.25]]))
+    made.inward.bias.zero_()
+    made.outward.weight.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
+    made.outward.bias.copy_(torch.tensor([0.1, 0.2, 0.3]))
+    inputs = made.inputs(torch.tensor([[[8.0, 0.0], [4.0, 0.0]]]))
+    torch.testing.assert_close(inputs, torch.tensor([[[2.0, 0.0, 1.0], [1.0, 0.0, 1.0]]]))
+    found = made.problem(inputs, torch.zeros(1, 2, dtype=torch.long), 1)
+    # Cosines 1 and 0 times tau; both scaled weights, (4, 0) and (0, 8), come to 2 inside, so tanh 2.
+    hidden = torch.tensor(2.0).tanh()
+    torch.testing.assert_close(found.attractors[0, 0], torch.tensor([1.0, 2.0, 3.0]) * hidden + made.outward.bias)
+    made.inward.weight.copy_(torch.tensor([[0.5, 0.0]]))
+    near = torch.tensor(2.0).sigmoid() * hidden  # only the first weight is seen inside, with softmax(2, 0)
+    found = made.problem(inputs, torch.zeros(1, 2, dtype=torch.long), 1)
+    torch.testing.assert_close(found.attractors[0, 0], torch.tensor([1.0, 2.0, 3.0]) * near + made.outward.bias)
+    torch.testing.assert_close(found.base_logits, torch.tensor([[[8.0, 0.0], [4.0, 0.0]]]))
+    torch.testing.assert_close(found.gamma, torch.full((3,), 0.5))
+
+
+def test_novel_weights_of_aan_answer_for_embeddings_as_they_are(strokes: Dataset, strokes_model: BaseModel) -> None:
+    """The problem is solved for scaled inputs and a constant; logits come to the same over embeddings."""
+    method = Attractor(AttractorConfig(meta_steps=0))
+    base, fitted = prepare(method, strokes_model, strokes)
+    shots = EpisodeSource.of(strokes, "novel", 2, 3).draw([0]).support
+    task = Task.of_shots(shots, Randomness.of_episodes(0, [0]), "cpu")
+    (state,) = method.grow(base, fitted, method.start(base, fitted, 1), task)
+    maps = base.inputs.plain(task.support)
+    solved = fitted.problem(fitted.inputs(maps), task.labels, 2).solve()
+    torch.testing.assert_close(method.logits(state, maps)[..., -2:], fitted.inputs(maps) @ solved.mT)
+    torch.testing.assert_close(method.logits(state, maps)[..., :-2], maps @ strokes_model.head.T)
+
+
+def test_a_cosine_head_is_fitted_to_the_base_classes(strokes: Dataset, strokes_model: BaseModel) -> None:
+    base, _ = prepare(Prototypes(), strokes_model, strokes)
+    groups = base_embeddings(base)
+    unit = F.normalize(torch.cat(groups), dim=-1)
+    labels = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(x) for x in groups]))
+
+    def loss(steps: int) -> float:
+        weights, scale = cosine_head(base, steps, 1e-2)
+        torch.testing.assert_close(weights.norm(dim=-1), torch.ones(len(groups)))
+        return float(F.cross_entropy(scale * unit @ weights.T, labels))
+
+    assert loss(60) < 0.5 * loss(0)
+
+
+def test_the_joint_classifier_learns_from_what_is_generated(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = ProtoGAN(ProtoGANConfig(meta_steps=0, steps=20))
+    base, fitted = prepare(method, strokes_model, strokes)
+    shots = EpisodeSource.of(strokes, "novel", 2, 1).draw([0]).support
+    task = Task.of_shots(shots, Randomness.of_episodes(0, [0]), "cpu")
+    start = method.start(base, fitted, 1)
+    (plain,) = method.grow(base, fitted, start, task)
+    generate = GAN.generate
+    monkeypatch.setattr(GAN, "generate", lambda gan, *given: -generate(gan, *given))
+    (turned,) = method.grow(base, fitted, start, task)
+    assert not torch.allclose(plain.weights, turned.weights, atol=1e-3)
 
 
 def problem(attractor: Tensor, gamma: Tensor, base_logits: Tensor) -> FastProblem:

@@ -156,15 +156,17 @@ class Attractor(Method):
     trained on made-up episodes of base classes, through the minimum, by recurrent back-propagation. A bias tuned
     without test data is added to novel logits.
 
-    Settings are those of the authors' code unless said otherwise. Steps to the minimum are scaled by the pull and by a
-    bound on the curvature, where the source runs L-BFGS to the end and back-propagates with steps of 1; there is no
-    dropout on class means, and the distance is a mean over classes. The source has one session: here the inputs of all
-    shots are kept, and a new session solves for all few-shot classes together, so that none has an advantage by its
-    age."""
+    Settings are those of the authors' code unless said otherwise. Choices: steps to the minimum are scaled by the pull
+    and by a bound on the curvature, where the source runs L-BFGS to the end and back-propagates with steps of 1: the
+    source's 20 damped ones reach a part of the implicit gradient; no dropout on class means, no decay of fast weights,
+    no bias of base classes; the MLP starts at 0 in its outward layer, at the usual numbers in the other; a constant
+    rate, fewer steps of more episodes, or none if that is better on validation; one model for all numbers of shots. The
+    source has one session: here the inputs of all shots are kept, and a new session solves for all few-shot classes
+    together, so that none has an advantage by its age."""
 
     Config, StateClass = AttractorConfig, AttractorState
     keeps_base = True
-    grid = MappingProxyType({"novel_bias": (BEST,)})
+    grid = MappingProxyType({"meta_steps": (0, 600), "novel_bias": (BEST,)})
     config: AttractorConfig
 
     def fit_base(self, base: Base) -> Attractors:

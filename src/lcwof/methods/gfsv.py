@@ -31,14 +31,18 @@ class VideoState(State):
 @register_method("gfsv")
 class Video(Method):
     """logits = w_c . f(x) over a frozen backbone; the weights of novel classes are fitted to their shots by Adam, among
-    the novel classes alone, and stand beside the base head. Uses the shared base model. The retrieval of more videos
-    from a tagged web corpus, which the paper adds, needs that corpus and is not here. The source has one session: here
-    the embeddings of all shots are kept, and a new session fits all few-shot classes together. A bias tuned without
-    test data is added to novel logits."""
+    the novel classes alone, and stand beside the base head: of a single novel class there is nothing to learn. Uses the
+    shared base model.
+
+    This is the source's classifier; the retrieval of more videos from a tagged web corpus and the features generated
+    from names of classes, which it adds, need that corpus and those names and are not here. Choices: 100 steps by
+    default, where the source takes 10 at this rate (`tune` tries both, and others), Adam's own betas, no bias that is
+    trained and dropped. The source has one session: here the embeddings of all shots are kept, and a new session fits
+    all few-shot classes together. A bias tuned without test data is added to novel logits."""
 
     Config, StateClass = VideoConfig, VideoState
     keeps_base = True
-    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "steps": (30, 100, 300), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"lr": (1e-3, 1e-2, 1e-1), "steps": (10, 30, 100, 300), "novel_bias": (BEST,)})
     config: VideoConfig
 
     def start(self, base: Base, fitted: None, learners: int) -> VideoState:

@@ -19,6 +19,7 @@ from torch.nn.utils import skip_init
 
 from lcwof import __version__
 from lcwof.data.cache import cache_key
+from lcwof.errors import LcwofError
 from lcwof.learning import Inputs, Learners, Scoring
 from lcwof.learning.tail import stack
 from lcwof.methods import embeddings
@@ -42,6 +43,7 @@ class FakeEpisodes:
     labels: Tensor  # (E, way * shot)
     queries: Tensor  # (E, Q, D) or (E, Q): of fake novel classes, then of base classes
     answers: Tensor  # (E, Q): positions in [all base classes, fake novel classes]
+    each: int  # queries a class
 
 
 class FakeSource:
@@ -54,9 +56,13 @@ class FakeSource:
         counts = torch.tensor([len(group) for group in groups])
         self.counts = counts.to(self.embedded.device)
         self.starts = (counts.cumsum(0) - counts).to(self.embedded.device)
-        self.seed = seed
+        self.least, self.seed = int(counts.min()), seed
 
     def draw(self, step: int, episodes: int, way: int, shot: int, queries: int) -> FakeEpisodes:
+        """Where a class has too few images for as many shots and queries there are fewer of either: what is shown is
+        not asked for."""
+        shot = max(1, min(shot, self.least - 1))
+        queries = max(1, min(queries, self.least - shot))
         draws = Randomness.of_episodes(self.seed, range(step * episodes, (step + 1) * episodes), self.embedded.device)
         classes = len(self.counts)
         fake = draws["classes"].permutation(classes)[:, :way]
@@ -73,6 +79,7 @@ class FakeSource:
             labels,
             self.embedded[torch.cat([drawn[..., shot:].flatten(1), asked.flatten(1)], dim=1)],
             torch.cat([a.repeat_interleave(queries, dim=1) for a in answers], dim=1),
+            queries,
         )
 
     def of_every_class(self, step: int, each: int) -> Tensor:
@@ -158,6 +165,11 @@ def meta_train(
             saved = time.monotonic()
             wait = max(_SAVE_EVERY, (saved - now) / _SAVING)
     module.requires_grad_(False)
+    if not all(bool(weight.isfinite().all()) for weight in named.values()):
+        raise LcwofError(
+            f"{method.name}: training on made-up episodes came to what is not a number. It needs two base classes or "
+            "more; if there are, lower its rate (meta_lr)."
+        )
 
 
 def _identity(method: Method, base: Base) -> list[object]:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lcwof.errors import LcwofError
 from lcwof.methods.base import BEST, Base, Method, State, Task, register_method
 from lcwof.methods.embeddings import base_images, base_means, class_means, squared_distances
 from lcwof.methods.meta import BaseTail, FakeSource, meta_train
@@ -86,6 +87,8 @@ class Prototypes(Method):
         tail = BaseTail(base.inputs)
         means = base_means(base, learner=tail.start(base.inputs, 1))
         if self.config.meta_steps:
+            if not self.config.meta_adapt:
+                raise LcwofError("meta_adapt = 0 leaves nothing to train episodically: at least 1, or meta_steps = 0.")
             self._train(base, Episodic(tail, spread(means)))
             means = base_means(base, learner=tail.start(base.inputs, 1))
         return Fitted(means, tail)
@@ -95,12 +98,11 @@ class Prototypes(Method):
         source = FakeSource(base, groups=[group.to(base.inputs.device) for group in base_images(base)])
         classes = len(base.model.head)
         way = min(config.meta_way, classes)
-        each = max(1, min(config.meta_queries, int(base.pool.counts.min()) - max(config.meta_shots)))
 
         def loss_of(step: int) -> Tensor:
             shot = config.meta_shots[step % len(config.meta_shots)]
-            fake = source.draw(step, config.meta_episodes, way, shot, each)
-            asked = slice(0, way * each)  # the rest asks for classes outside the episode
+            fake = source.draw(step, config.meta_episodes, way, shot, config.meta_queries)
+            asked = slice(0, way * fake.each)  # the rest asks for classes outside the episode
             queries, answers = base.inputs.plain(fake.queries[:, asked]), fake.answers[:, asked] - classes
             return module.loss(base.inputs.plain(fake.support), fake.labels, queries, answers, way)
 

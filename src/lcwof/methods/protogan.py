@@ -61,6 +61,18 @@ def gaussian(draws: Randomness, *shape: int) -> Tensor:
     ).float()  # uniform numbers are in steps of 2^-24
 
 
+def means_apart(differences: Tensor) -> Tensor:
+    """||E d||^2 from n samples of d, (..., n, D) -> (...), without what their spread adds to the square of their mean,
+    which would teach a generator not to vary: (||sum d||^2 - sum ||d||^2) / n (n - 1).
+
+    >>> means_apart(torch.tensor([[[3.0], [1.0]], [[1.0], [-1.0]]]))  # 3 * 1, 1 * -1
+    tensor([ 3., -1.])
+    """
+    count = differences.shape[-2]
+    total, squares = differences.sum(-2).square().sum(-1), differences.square().sum((-2, -1))
+    return (total - squares) / (count * (count - 1)) if count > 1 else total
+
+
 class Network(nn.Module):
     """One hidden layer over what is given, side by side."""
 
@@ -106,8 +118,7 @@ class GAN(nn.Module):
         self.critic.requires_grad_(False)
         loss = -self.critic(made, given).mean()
         self.critic.requires_grad_(True)
-        apart = (made - real).unflatten(1, (-1, each)).mean(2)  # of class means, (E, C, D)
-        return loss + config.matching * apart.square().sum(-1).mean()
+        return loss + config.matching * means_apart((made - real).unflatten(1, (-1, each))).mean()
 
 
 @register_method("protogan")
@@ -123,8 +134,7 @@ class ProtoGAN(Method):
     the base head and from the mean directions of shots and takes a fixed number of Adam steps, each on other real and
     other generated embeddings. All base images are used while learning and count as kept. In later sessions the
     classifier goes on from where it stood, with embeddings generated for all few-shot classes so far, whose shots are
-    kept. On the drawn characters of `strokes`, with conv4, what is generated varies 60% as much as real embeddings do,
-    and moves hm by less than a point: the shots and the balance of classes do most."""
+    kept. What is generated varies less than real embeddings do."""
 
     Config, StateClass = ProtoGANConfig, ProtoGANState
     grid = MappingProxyType({"lr": (1e-3, 1e-2), "novel_bias": (BEST,)})
@@ -140,7 +150,7 @@ class ProtoGAN(Method):
             turn = step // (config.critic_steps + 1)  # both players look at the same number of shots
             shot = config.meta_shots[turn % len(config.meta_shots)]
             fake = source.draw(step, config.meta_episodes, way, shot, config.meta_queries)
-            real = fake.queries[:, : way * config.meta_queries] / unit
+            real = fake.queries[:, : way * fake.each] / unit
             return gan.loss(step, real, class_means(fake.support / unit, fake.labels, way), config)
 
         # Settings of the classifier must not make another training of the same generator.
