@@ -13,6 +13,7 @@ from lcwof.config import build
 from lcwof.engine import Recipe, Run, StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES
+from lcwof.methods import get_method
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.panels import Line, Panel, panel_markdown
@@ -70,6 +71,93 @@ def test_rows_are_compared_with_one_of_their_table() -> None:
         assert row.method == {"name": "lcwof", "phase3.replay_per_class": 1}, "which is LCwoF as it is"
         ablated = [each for each in what.rows if each.method["name"] == "lcwof" and "early" not in each.run]
         assert not any("weight_constraint" in each.grid for each in ablated if each.grid), "lambda is all the same"
+
+
+LIM = {"name": "lcwof", "phase3.replay_per_class": 1}
+LOSS = {"phase3.loss_weight": [0.1, 1.0]}
+ABLATED = {
+    "mini-gfsl": {
+        "lcwof": ({}, {"weight_constraint": [5e2, 5e3]}),
+        "lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3]}),
+    },
+    "distillation": {
+        "lcwof-authors": ({}, {}),
+        "kd": ({"distillation.instead": True}, {"distillation": {"weight": [0.1, 1.0, 10.0]}}),
+        "kd-plus": (
+            {"distillation.instead": True, "distillation.unlabelled": 1000},
+            {"distillation": {"weight": [0.1, 1.0, 10.0]}},
+        ),
+        "l2-kd": ({}, {"distillation": {"weight": [0.1, 1.0]}}),
+    },
+    "batch-norm": {"bn-adapting": ({"batch_norm": "adapting"}, {}), "lcwof-authors": ({}, {})},
+    "cosine-bias": {
+        "cosine": ({"head": "cosine", "centred": False}, {"scale": [10.0, 20.0, 40.0], **LOSS}),
+        "bias": ({"bias": True}, LOSS),
+        "lcwof-loss": ({}, LOSS),
+    },
+    "batch-ratios": {
+        **{f"ratio-5-{n}": ({"phase2.epochs": 0, "phase3.per_batch": n}, LOSS) for n in (1, 2, 3)},
+        "lcwof-loss": ({}, LOSS),
+    },
+    "alternate-phases": {
+        **{f"turns-{n}": ({"alternate": n, "phase3.epochs": e}, LOSS) for n, e in ((10, 100), (20, 60), (30, 40))},
+        "lcwof-loss": ({}, LOSS),
+    },
+    "lambda-after-phase3": {
+        f"lambda-{text}": ({"weight_constraint": value}, {"weight_constraint": [value]})
+        for text, value in (("1e1", 1e1), ("1e2", 1e2), ("5e2", 5e2), ("5e3", 5e3))
+    },
+    "training-curves": {
+        "curves-neither": ({"weight_constraint": 0.0, "phase2.normalised": False}, None),
+        "curves-constraint": ({"weight_constraint": 5e2, "phase2.normalised": False}, None),
+        "curves-ce-bn": ({"weight_constraint": 0.0}, None),
+        "curves-both": ({"weight_constraint": 5e2}, None),
+    },
+    "no-phase2": {"curves-no-phase2": ({"weight_constraint": 5e2, "phase2.epochs": 0}, None)},
+    "length-of-phase2": {
+        "curves-both": ({"weight_constraint": 5e2}, None),
+        "curves-30": ({"weight_constraint": 5e2, "phase2.epochs": 30}, None),
+    },
+    "weight-decay": {
+        "curves-both": ({"weight_constraint": 5e2}, None),
+        "curves-no-decay": (
+            {"weight_constraint": 5e2, "phase2.weight_decay": 0.0, "phase3.weight_decay": 0.0},
+            None,
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("key", sorted(ABLATED))
+def test_rows_of_lcwof_differ_in_what_their_table_is_about_and_in_nothing_else(key: str) -> None:
+    """By run: settings beside those of LCwoF with limited replay, and what is chosen on validation (None: nothing is).
+    Rows printed in the paper under names that say so have these settings."""
+    rows = {row.run: row for row in KNOWN[key].rows if row.method["name"] == "lcwof" and row.run != "lcwof-plus"}
+    assert {run: (row.method, row.grid if row.tuned else None) for run, row in rows.items()} == {
+        run: ({**LIM, **more}, grid) for run, (more, grid) in ABLATED[key].items()
+    }
+
+
+def test_phase_2_alone_is_stopped_early_or_swept_over_lambda() -> None:
+    early = {row.run: (row.name, row.method["weight_constraint"], row.grid) for row in KNOWN["early-stop"].rows[:3]}
+    assert early == {
+        f"early-{text}": (f"{text[0]}e+{text[-1]}", value, {"weight_constraint": [value]})
+        for text, value in (("1e4", 1e4), ("5e4", 5e4), ("1e5", 1e5))
+    }
+    swept = {row.name: row.method["weight_constraint"] for row in KNOWN["lambda-after-phase2"].rows}
+    assert swept == {text: float(text) for text in ("1e1", "1e2", "5e2", "1e3", "5e3", "1e4", "5e4", "1e5")}
+    alone = [*KNOWN["early-stop"].rows[:3], *KNOWN["lambda-after-phase2"].rows]
+    assert all(row.method["phase3.epochs"] == 0 for row in alone)
+
+
+def test_defaults_are_the_authors() -> None:
+    config = get_method("lcwof").Config()
+    two, three = config.phase2, config.phase3
+    assert (two.epochs, two.batch, two.lr_head, two.lr_tail, two.loss_weight) == (150, 16, 1e-2, 1e-3, 1.0)
+    assert (three.epochs, three.batch, three.lr_head, three.lr_tail, three.loss_weight) == (200, 16, 1e-3, 1e-4, 0.1)
+    for phase in (two, three):
+        assert (phase.momentum, phase.weight_decay, phase.clip) == (0.9, 1e-4, 100.0)
+    assert config.adapt == 1 and config.batch_norm == "frozen" and two.normalised and not config.bias
 
 
 def test_every_file_starts_with_its_command() -> None:
