@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lcwof.config import replace_field
@@ -172,9 +173,11 @@ def test_every_batch_has_all_novel_examples_where_the_ratio_is_fixed(
 
 def test_phases_in_turns(digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
+    asked: list[tuple[str, tuple[Any, ...]]] = []
     for name in ("learn_novel", "calibrate"):
 
         def watched(*given: Any, _name: str = name, _phase: Any = getattr(lcwof_module, name)) -> Iterator[int]:
+            asked.append((_name, given))
             for epoch in _phase(*given):
                 done.append(_name)
                 yield epoch
@@ -186,6 +189,10 @@ def test_phases_in_turns(digits: Dataset, digits_model: BaseModel, monkeypatch: 
     heads = [s.learners.novel_head for s in states]
     assert torch.equal(heads[0], heads[1]), "phase 2 happens within the turns"
     assert not torch.equal(heads[-2], heads[-1])
+    draws = [given[-1] for name, given in asked if name == "calibrate"]
+    assert all(torch.equal(each.keys, draws[0].keys) for each in draws), "what is replayed stays, turn after turn"
+    assert {given[5] for name, given in asked if name == "learn_novel"} == {500.0}
+    assert {given[6] for name, given in asked if name == "calibrate"} == {500.0}
     with pytest.raises(LcwofError, match="one set of novel classes"):
         learned(variant(alternate=5, distillation__weight=1.0), digits, digits_model)
 
@@ -225,3 +232,18 @@ def test_whitening_is_of_centred_cosines(digits: Dataset, digits_model: BaseMode
 def test_cosines_are_scaled_as_asked(digits: Dataset, digits_model: BaseModel) -> None:
     _, states = learned(variant(head="cosine", scale=7.0, phase2__epochs=1, phase3__epochs=0), digits, digits_model)
     assert states[-1].learners.scoring.scale == 7.0
+
+
+def test_cosines_are_of_embeddings_from_the_centre_or_as_they_are(digits: Dataset, digits_model: BaseModel) -> None:
+    for centred in (True, False):
+        how = {"head": "cosine", "centred": centred, "phase2__epochs": 0, "phase3__epochs": 0}
+        base, states = learned(variant(**how), digits, digits_model)
+        learners, images = states[0].learners, digits.split.test[:4].expand(2, -1)
+        centre = torch.zeros(())
+        if centred:
+            some = torch.stack([row[:20] for row in base.pool.table])
+            centre = embed(base, some.flatten()[None])[0].mean(0)
+        apart = embed(base, images, learners) - centre
+        cosines = F.cosine_similarity(apart.unsqueeze(2), learners.base_head.unsqueeze(1), dim=-1)
+        found = learners.logits(base.inputs.plain(images))[..., : len(digits_model.head)]
+        torch.testing.assert_close(found, cosines * learners.scoring.scale, atol=1e-3, rtol=1e-3)

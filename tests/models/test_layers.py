@@ -86,3 +86,26 @@ def test_folding_norms_into_convolutions_changes_nothing(name: str) -> None:
         fold_norms(network)
         torch.testing.assert_close(network(x), expected)
     assert not any(isinstance(part, BatchNorm2d) for part in network.modules())
+
+
+def test_own_statistics_are_those_of_each_learner_s_batches() -> None:
+    """Two learners in training mode are two of the library's layers: outputs, slopes and running statistics."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 3, 4, 5).mul(2).add(1).requires_grad_()  # (E, B, H, W, C)
+    layer = BatchNorm2d(5).train()
+    weights = {"weight": torch.randn(2, 5), "bias": torch.randn(2, 5)}
+    statistics = {"running_mean": torch.randn(2, 5), "running_var": torch.rand(2, 5) + 0.5}
+    own = {name: value.clone() for name, value in statistics.items()}
+    found = torch.func.functional_call(layer, {**weights, **own}, (x,))
+    slope = torch.randn_like(found)
+    mine = torch.autograd.grad(found, x, slope)[0]
+    for learner in range(2):
+        theirs = torch.nn.BatchNorm2d(5).train()
+        theirs.load_state_dict({k: v[learner] for k, v in {**weights, **statistics}.items()}, strict=False)
+        maps = x[learner].movedim(-1, 1)
+        expected = theirs(maps)
+        torch.testing.assert_close(found[learner].movedim(-1, 1), expected, atol=1e-5, rtol=1e-5)
+        (back,) = torch.autograd.grad(expected, maps, slope[learner].movedim(-1, 1))
+        torch.testing.assert_close(mine[learner].movedim(-1, 1), back, atol=1e-5, rtol=1e-4)
+        for name in statistics:
+            torch.testing.assert_close(own[name][learner], getattr(theirs, name))

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from runs_by_hand import lcwof_with_curves
 from typer.testing import CliRunner
 
 from lcwof.cli.main import app
@@ -16,7 +17,9 @@ from lcwof.evaluation import MEASURES
 from lcwof.methods import get_method
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
+from lcwof.report.figures import BASE, HM, NOVEL
 from lcwof.report.panels import Line, Panel, panel_markdown
+from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     Place,
     Runs,
@@ -312,3 +315,22 @@ def test_the_documented_file_is_one(tmp_path: Path) -> None:
     plus = {row.run: row for row in KNOWN["mini-gfsl"].rows}["lcwof-plus"]
     shared = {row.run: row for row in parts.rows}["lcwof-plus"]
     assert (shared.method, shared.grid) == (plus.method, plus.grid), "runs of one name are shared"
+
+
+def test_the_overview_shows_where_each_phase_ends_and_which_line_is_which() -> None:
+    what = KNOWN["overview"]
+    run = lcwof_with_curves()
+    after, along = plot_panels(what, {(Place("resnet12"), "5w1s", "curves-both"): run})
+    lines = {line.name: line for line in after.lines}
+    assert lines["N/J"].y == (0.5, 79.5, 70.5), "the mean of two episodes, before phase 2 and after either"
+    assert lines["B/J"].y == (90.0, 20.0, 68.0) and lines["B/B"].y == (90.0, 89.5, 89.5)
+    assert lines["N/J"].x == (1.0, 2.0, 3.0)
+    for panel in (after, along):
+        looks = {line.name: (line.colour, line.dashed) for line in panel.lines}
+        assert looks == {
+            "N/J": (NOVEL, False),
+            "N/N": (NOVEL, True),
+            "B/J": (BASE, False),
+            "B/B": (BASE, True),
+            "hm": (HM, False),
+        }
