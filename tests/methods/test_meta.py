@@ -21,7 +21,7 @@ from lcwof.methods.embeddings import base_embeddings, cosine_head
 from lcwof.methods.meta import FakeSource, meta_train
 from lcwof.methods.pn import Prototypes, PrototypesConfig
 from lcwof.methods.protogan import GAN, ProtoGAN, ProtoGANConfig, class_balanced, gaussian, gradient_penalty
-from lcwof.methods.rgfsl import GraphConvolution, with_novel
+from lcwof.methods.rgfsl import GraphConvolution, Relational, RelationalConfig, with_novel
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
@@ -232,6 +232,29 @@ def test_one_graph_convolution_over_three_classes() -> None:
     )
     # Without base class 0, which plays the novel one, all of it is of base class 1.
     torch.testing.assert_close(graph(nodes, torch.tensor([[0]]))[0, 2], torch.tensor([2.0, 8.0]))
+
+
+def test_classes_of_a_graph_resemble_each_other_in_a_learned_space() -> None:
+    base = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    graph = GraphConvolution(base, torch.tensor(10.0)).requires_grad_(False)
+    graph.gamma.fill_(1.0)
+    graph.relate.copy_(torch.tensor([[0.0, 0.0], [0.0, 1.0]]))  # the first dimension does not count
+    nodes = with_novel(base, torch.tensor([[[5.0, 0.0]]]), torch.zeros(1, 1, dtype=torch.long), 1)
+    # The novel class resembles neither base class there: half of each, and itself, each times 0.01.
+    torch.testing.assert_close(graph(nodes)[0, 2], torch.tensor([1 + 0.01 * 0.5 + 0.01, 0.01 * 0.5]))
+
+
+def test_later_sessions_convolve_prototypes_not_what_was_convolved(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = Relational(RelationalConfig(meta_steps=0, head_steps=5))
+    base, fitted = prepare(method, strokes_model, strokes)
+    shots = EpisodeSource.of(strokes, "novel", 4, 2).draw([0]).support
+    draws, state = Randomness.of_episodes(0, [0]), method.start(base, fitted, 1)
+    for at in (0, 2):
+        (state,) = method.grow(base, fitted, state, Task.of_shots(shots[:, at : at + 2], draws, "cpu"))
+    unit = F.normalize(base.inputs.plain(shots.flatten(1)), dim=-1).unflatten(1, (4, 2)).mean(2)
+    nodes = torch.cat([fitted.weights[None], F.normalize(unit, dim=-1)], dim=1)
+    torch.testing.assert_close(state.nodes, nodes)
+    torch.testing.assert_close(state.weights, fitted(nodes))
 
 
 def test_gradient_penalty_of_a_linear_critic() -> None:
