@@ -121,7 +121,7 @@ class References(Method):
     the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
 
     Config = ReferencesConfig
-    grid = MappingProxyType({"less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"less_forget": (0.2, 1.0, 5.0), "novel_bias": (BEST,)})
     per_learner = frozenset({"descent.lr_head", "descent.lr_tail", "less_forget"})
     stop = ("learning", "descent.epochs")
     config: ReferencesConfig

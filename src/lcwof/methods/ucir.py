@@ -74,7 +74,7 @@ class UCIR(Method):
     few-shot classes are tuned without test data."""
 
     Config = UCIRConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (1.0, 5.0, 25.0), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (0.2, 1.0, 5.0), "novel_bias": (BEST,)})
     per_learner = frozenset({"descent.lr_head", "descent.lr_tail", "less_forget"})
     stop = ("learning", "descent.epochs")
     config: UCIRConfig
