@@ -77,6 +77,8 @@ def test_a_weight_is_generated_from_shots_that_attend_each_by_itself() -> None:
     first, second = far * weights[0] + near * weights[1], near * weights[0] + far * weights[1]
     expected = torch.tensor([1.0, 2.0]) * torch.tensor([0.5, 0.5]) + torch.tensor([0.5, 4.0]) * (first + second) / 2
     torch.testing.assert_close(found, expected)
+    one = generator(shots[:, :1], torch.zeros(1, 1, dtype=torch.long), 1)[0, 0]
+    torch.testing.assert_close(one, torch.tensor([1.0, 0.0]) + torch.tensor([0.5, 4.0]) * first, msg="along y it looks")
     alone = generator(shots[:, :1], torch.zeros(1, 1, dtype=torch.long), 1, torch.tensor([[1]]))[0, 0]
     torch.testing.assert_close(alone, torch.tensor([1.0, 0.0]) + torch.tensor([0.5, 4.0]) * weights[0])
 
