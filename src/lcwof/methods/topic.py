@@ -140,7 +140,7 @@ class Topic(Method):
     Uses the shared base model; the cosine head and s are fitted to the base classes over it."""
 
     Config = TopicConfig
-    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "novel_bias": (BEST,)})
+    grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})
     per_learner = frozenset({"descent.lr_head", "descent.lr_tail"})
     stop = ("learning", "descent.epochs")
     config: TopicConfig
