@@ -14,7 +14,7 @@ from lcwof.config import build
 from lcwof.engine import Recipe, Run, StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES
-from lcwof.methods import get_method
+from lcwof.methods import BEST, get_method
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.figures import BASE, HM, NOVEL
@@ -315,6 +315,18 @@ def test_the_documented_file_is_one(tmp_path: Path) -> None:
     plus = {row.run: row for row in KNOWN["mini-gfsl"].rows}["lcwof-plus"]
     shared = {row.run: row for row in parts.rows}["lcwof-plus"]
     assert (shared.method, shared.grid) == (plus.method, plus.grid), "runs of one name are shared"
+
+
+def test_rows_without_a_bias_differ_in_nothing_else() -> None:
+    biased = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "no-bias.toml")
+    assert len(biased.rows) == 4
+    for row in biased.rows:
+        grid = dict(get_method(row.method["name"]).grid)
+        assert grid.pop("novel_bias") == (BEST,)
+        if row.method["name"] == "pn":  # the shared base model as it is
+            assert row.grid == {} and get_method("pn").Config().meta_steps == 0
+        else:
+            assert {key: tuple(values) for key, values in row.grid.items()} == grid
 
 
 def test_the_overview_shows_where_each_phase_ends_and_which_line_is_which() -> None:
