@@ -6,3 +6,7 @@ class LcwofError(Exception):
 
     The command line prints the message as one sentence and exits with status 2; no traceback.
     """
+
+
+class Diverged(LcwofError):
+    """A loss or a weight came to what is not a number: nothing is learned with these settings, though with others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -15,8 +16,9 @@ from torch import Tensor
 from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
+from lcwof.errors import Diverged
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
-from lcwof.evaluation.candidates import Candidate, Tuning, _best_bias, _values
+from lcwof.evaluation.candidates import Candidate, Tried, Tuning, _best_bias, _values
 from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.metrics import Margins
 from lcwof.evaluation.tune import stops
@@ -149,6 +151,34 @@ def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_
             alone = {name: [candidate.settings[name]] for name in grid}
             again = tune(kind, settings, strokes_model, strokes, way=3, shot=1, episodes=4, grid=alone)
             assert again.best == candidate
+
+
+def test_settings_that_diverge_are_left_out_of_a_choice(strokes: Dataset, strokes_model: BaseModel) -> None:
+    config = LCwoFConfig(phase2=Phase2(epochs=2), phase3=Phase3(epochs=0))
+    asked = (LCwoF, config, strokes_model, strokes, 3, 1, 4)
+    rates = {"weight_constraint": [0.0], "phase2.lr_head": [1e-2, 1e38, 1e-3]}
+    kept = Kept()
+    shown: list[tuple[int, int]] = []
+    found = tune(*asked, grid=rates, known=kept, progress=lambda done, total: shown.append((done, total)))
+    alone = tune(*asked, grid={**rates, "phase2.lr_head": [1e-2, 1e-3]})
+    assert found.candidates == alone.candidates and not alone.diverged
+    assert found.diverged == ({"weight_constraint": 0.0, "phase2.lr_head": 1e38},)
+    assert found.why().endswith("1 more diverged") and shown[-1] == (12, 12)
+    assert Tuning.from_json(json.loads(json.dumps(found.as_json()))) == found
+    assert tune(*asked, grid=rates, known=kept) == found, "an interrupted choice remembers what diverged"
+    with pytest.raises(Diverged, match=r"phase 2, epoch 2, .*the loss is not a number"):
+        tune(*asked, grid={**rates, "phase2.lr_head": [1e37, 1e38]})
+
+
+class Kept(Tried):
+    def __init__(self) -> None:
+        self.known: dict[str, list[Candidate]] = {}
+
+    def get(self, settings: dict[str, Any]) -> list[Candidate] | None:
+        return self.known.get(str(settings))
+
+    def add(self, settings: dict[str, Any], candidates: list[Candidate]) -> None:
+        self.known[str(settings)] = candidates
 
 
 def test_tuning_chooses_the_best_and_stopping_early_is_the_shorter_run(

@@ -54,6 +54,7 @@ class Tuning:
     candidates: tuple[Candidate, ...]  # best first
     by: Literal["hm", "J/J"] = "hm"  # whose highest mean was chosen
     found: tuple[str, ...] = ()  # settings whose values were found from what was learned, not tried one by one
+    diverged: tuple[Settings, ...] = ()  # combinations with which nothing can be learned: they have no candidates
 
     @property
     def best(self) -> Candidate:
@@ -69,6 +70,8 @@ class Tuning:
         if len(self.candidates) > 1:
             second = self.candidates[1]
             text += f", the best of {len(self.candidates)} settings (next {worth(second, self.by):.2f})"
+        if self.diverged:
+            text += f", {len(self.diverged)} more diverged"
         if edge := self.at_edge():
             text += f", at the edge of what was tried: {', '.join(edge)}"
         return text
@@ -89,7 +92,8 @@ class Tuning:
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Tuning:
         tried = tuple(Candidate.from_json(each) for each in found["candidates"])
-        return cls(**{**found, "candidates": tried, "found": tuple(found.get("found", ()))})
+        told = {key: tuple(found.get(key, ())) for key in ("found", "diverged")}
+        return cls(**{**found, "candidates": tried, **told})
 
     def chosen_by(self, by: Literal["hm", "J/J"]) -> Tuning:
         """The same candidates, the best by another measure first."""

@@ -18,7 +18,7 @@ from lcwof.config import replace_field
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource
-from lcwof.errors import LcwofError
+from lcwof.errors import Diverged, LcwofError
 from lcwof.evaluation.candidates import Candidate, Settings, Tests, Tried, Tuning, candidates_of, worth
 from lcwof.evaluation.gfsl import Moments, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
@@ -75,10 +75,11 @@ def tune(
             yield found.epoch, found.values, found.margins
 
     search = _Search(kind, config, range(episodes), at_once, learn, ("hm",), fills=True)
-    tried = search.over(grid, lambda method: prepare(method, model, data, compute, fitting), known, progress)
+    tried, diverged = search.over(grid, lambda method: prepare(method, model, data, compute, fitting), known, progress)
     tried.sort(key=lambda c: -c.hm)
     over = f"{episodes} validation episodes"
-    return Tuning(kind.name, f"{way}-way {shot}-shot", over, tuple(tried), found=_found(grid))
+    setting = f"{way}-way {shot}-shot"
+    return Tuning(kind.name, setting, over, tuple(tried), found=_found(grid), diverged=tuple(diverged))
 
 
 def tune_streams(
@@ -117,13 +118,14 @@ def tune_streams(
 
     search = _Search(kind, config, range(streams), at_once, learn, ("hm", "J/J"), along_the_way)
     search.pick = lambda numbers: list(source.draw(numbers)[0].numbers)  # of several shapes, the first
-    tried = search.over(
+    tried, diverged = search.over(
         grid, lambda method: prepare(method, model, data, compute, fitting, streams=True), known, progress
     )
     tried.sort(key=lambda c: -worth(c, by))
     ways = source.ways
     setting = f"{len(ways)} session{'s' * (len(ways) > 1)} of {ways[0]} classes"
-    return Tuning(kind.name, setting, f"{streams} streams of pseudo-sessions", tuple(tried), by, _found(grid))
+    over = f"{streams} streams of pseudo-sessions"
+    return Tuning(kind.name, setting, over, tuple(tried), by, _found(grid), tuple(diverged))
 
 
 _BEST_BIAS = ("novel_bias", BEST)
@@ -160,8 +162,9 @@ class _Search:
         prepared_for: Callable[[Method], tuple[Base, Any]],
         known: Tried,
         progress: Callable[[int, int], None],
-    ) -> list[Candidate]:
-        """All candidates, in the grid's order. progress: learners that have learned, of how many."""
+    ) -> tuple[list[Candidate], list[Settings]]:
+        """All candidates, in the grid's order, and the combinations that have none because they diverged. progress:
+        learners that have learned, of how many."""
         every = combinations(grid)
         before = {at: known.get(settings) for at, settings in enumerate(every)}
         tried = {at: candidates for at, candidates in before.items() if candidates is not None}
@@ -169,28 +172,59 @@ class _Search:
         if done:
             progress(done, total)
         of_learning = {"novel_bias", *([self.kind.stop[1]] if self.kind.stop else []), *self._per_learner}
-        prepared, fitted_for = None, Settings()
-        for places in self._side_by_side(every, [at for at in range(len(every)) if at not in tried]):
+        prepared, fitted_for, failure = None, Settings(), Diverged("nothing can be learned: every setting diverged.")
+        groups = self._side_by_side(every, [at for at in range(len(every)) if at not in tried])
+        while groups:
+            places = groups.pop(0)
             group = [every[at] for at in places]
             method = self._method(group[:1])
             deciding = {key: value for key, value in group[0].items() if key not in of_learning}  # about the base fit
-            if prepared is None or prepared[0].inputs.adapt != method.adapt:
-                prepared = prepared_for(method)
-            elif deciding != fitted_for:  # the maps kept so far serve all the same
-                prepared = prepared[0], method.fit_base(prepared[0])
-            fitted_for = deciding
-            field, moments = _stopping(method, self.along_the_way)
-            found: list[dict[int, list[Tests]]] = [{} for _ in group]
-            for numbers, tests in self._learned(group, prepared, moments):
-                for all_of_it, along in zip(found, tests, strict=True):
-                    for epoch, each in along.items():
-                        all_of_it.setdefault(epoch if field else 0, []).append(each)
-                done += len(group) * len(numbers)
-                progress(done, total)
-            for at, settings, mine in zip(places, group, found, strict=True):
-                tried[at] = list(candidates_of(settings, field, mine, self.measures))
-                known.add(settings, tried[at])
-        return [candidate for at in range(len(every)) for candidate in tried[at]]
+            try:
+                if prepared is None or prepared[0].inputs.adapt != method.adapt:
+                    prepared = prepared_for(method)
+                elif deciding != fitted_for:  # the maps kept so far serve all the same
+                    prepared = prepared[0], method.fit_base(prepared[0])
+                fitted_for = deciding
+                found = self._candidates(group, prepared, done, total, progress)
+            except Diverged as error:
+                failure = error
+                if len(group) > 1:  # others beside it may do better
+                    groups = [[at] for at in places] + groups
+                    continue
+                found = [[]]
+                progress(done + len(self.numbers), total)
+            done += len(group) * len(self.numbers)
+            for at, candidates in zip(places, found, strict=True):
+                tried[at] = candidates
+                known.add(every[at], candidates)
+        if not any(tried.values()):
+            raise failure
+        return (
+            [candidate for at in range(len(every)) for candidate in tried[at]],
+            [settings for at, settings in enumerate(every) if not tried[at]],
+        )
+
+    def _candidates(
+        self,
+        group: list[Settings],
+        prepared: tuple[Base, Any],
+        done: int,
+        total: int,
+        progress: Callable[[int, int], None],
+    ) -> list[list[Candidate]]:
+        """Those of each combination of a group."""
+        field, moments = _stopping(self._method(group[:1]), self.along_the_way)
+        found: list[dict[int, list[Tests]]] = [{} for _ in group]
+        for numbers, tests in self._learned(group, prepared, moments):
+            for all_of_it, along in zip(found, tests, strict=True):
+                for epoch, each in along.items():
+                    all_of_it.setdefault(epoch if field else 0, []).append(each)
+            done += len(group) * len(numbers)
+            progress(done, total)
+        return [
+            list(candidates_of(settings, field, mine, self.measures))
+            for settings, mine in zip(group, found, strict=True)
+        ]
 
     @property
     def _per_learner(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lcwof.errors import LcwofError
+from lcwof.errors import Diverged
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
 from lcwof.learning.recording import Recorded, side_streams
@@ -203,7 +203,7 @@ def _require_finite(failed: Tensor, draws: Randomness, phase: str) -> None:
     found = failed.tolist()
     if any(found):
         epoch, who = min((epoch, who) for epoch, who in zip(found, draws.episodes, strict=True) if epoch)
-        raise LcwofError(
+        raise Diverged(
             f"{phase}, epoch {epoch}, learner of episode {who}: the loss is not a number. "
             "Lower the learning rates or the weight constraint (lambda)."
         )

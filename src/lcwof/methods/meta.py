@@ -19,7 +19,7 @@ from torch.nn.utils import skip_init
 
 from lcwof import __version__
 from lcwof.data.cache import cache_key
-from lcwof.errors import LcwofError
+from lcwof.errors import Diverged
 from lcwof.learning import Inputs, Learners, Scoring
 from lcwof.learning.tail import stack
 from lcwof.methods import embeddings
@@ -166,7 +166,7 @@ def meta_train(
             wait = max(_SAVE_EVERY, (saved - now) / _SAVING)
     module.requires_grad_(False)
     if not all(bool(weight.isfinite().all()) for weight in named.values()):
-        raise LcwofError(
+        raise Diverged(
             f"{method.name}: training on made-up episodes came to what is not a number. It needs two base classes or "
             "more; if there are, lower its rate (meta_lr)."
         )
