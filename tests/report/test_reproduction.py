@@ -77,11 +77,12 @@ def test_rows_are_compared_with_one_of_their_table() -> None:
 
 
 LIM = {"name": "lcwof", "phase3.replay_per_class": 1}
+RATE = {"phase3.lr_head": [1e-3, 1e-2]}
 LOSS = {"phase3.loss_weight": [0.1, 1.0]}
 ABLATED = {
     "mini-gfsl": {
-        "lcwof": ({}, {"weight_constraint": [5e2, 5e3]}),
-        "lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3]}),
+        "lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3], **RATE}),
     },
     "distillation": {
         "lcwof-authors": ({}, {}),
