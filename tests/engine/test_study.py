@@ -58,6 +58,17 @@ def test_what_is_computed_of_images_serves_all_methods(
     assert len(made) == 2, "of the pseudo-sessions' model, and of the base model"
 
 
+def test_what_diverges_is_left_out_of_a_study(digits: Dataset, digits_model: BaseModel, tmp_path: Path) -> None:
+    pn = dataclasses.replace(entry(digits, digits_model, tmp_path), tuned=False)
+    wild = {"name": "ft", "descent": {"lr_head": 1e38, "lr_tail": 1e38, "epochs": 2}}
+    ft = dataclasses.replace(pn, name="ft", recipe=dataclasses.replace(pn.recipe, method=wild))
+    said: list[str] = []
+    (run,) = Study(tmp_path / "s", notice=said.append).run([ft, pn])
+    assert run.path.name == "balanced" and len(said) == 1 and said[0].startswith("ft is left out: ")
+    with pytest.raises(LcwofError, match="nothing was learned: all of it diverged"):
+        Study(tmp_path / "t").run([ft])
+
+
 def test_both_outcomes_are_chosen_from_the_same_candidates(
     digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,7 +153,7 @@ def tune(
     """Choose a method's settings (for lcwof: lambda, phase-3 rate and epochs) on validation classes only.
 
     Writes a recipe with what was chosen and why, and beside it a .json with every candidate. Interrupted, it goes on
-    with what was not tried yet.
+    with what was not tried yet; settings that diverge are left out.
 
     Examples:
 

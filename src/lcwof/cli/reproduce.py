@@ -104,7 +104,7 @@ def reproduce(
         try:
             if not show:
                 with resumable(runs):
-                    _run(what, start, out, runs, given, chosen, studies)
+                    failed += _run(what, start, out, runs, given, chosen, studies)
         except LcwofError as error:
             if len(wanted) == 1:
                 raise
@@ -180,8 +180,9 @@ def _run(
     given: dict[str, str],
     only: set[str] | None,
     studies: dict[Path, Study],
-) -> None:
-    """out: the folder of base models; runs: that of the runs."""
+) -> list[str]:
+    """out: the folder of base models; runs: that of the runs. Returns the runs that diverged."""
+    diverged = []
     for place, setting, row in what.wanted():
         if only and not only & _names(place, setting, row):
             continue
@@ -190,11 +191,14 @@ def _run(
         folder = runs / what.data / str(place)
         study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
         entry = what.entry(place, setting, row, start, file, pseudo)
-        study.run_one(entry)
+        if study.attempt(entry) is None:
+            diverged.append(f"{place}/{entry.name}")
+            continue
         points = _points_file(what, runs)
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
+    return diverged
 
 
 def _names(place: Place, setting: str, row: OurRow) -> set[str]:

@@ -26,7 +26,7 @@ from lcwof.engine.choose import (
 from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
-from lcwof.errors import LcwofError
+from lcwof.errors import Diverged, LcwofError
 from lcwof.evaluation import Tuning
 from lcwof.methods import own_code
 from lcwof.models import BaseModel
@@ -63,14 +63,25 @@ class Study:
         self._data: dict[str, Dataset] = {}
 
     def run(self, entries: Sequence[Entry]) -> list[Run | StreamRun]:
-        """All of them. What cannot work is found before any work starts."""
+        """All that can be learned. What cannot work is found before any work starts."""
         for entry in entries:
             entry.recipe.method_config()
             if entry.tuned:
                 entry.recipe.grid()
             self.model(entry.recipe)
             self.data(entry.recipe.data)
-        return [self.run_one(entry) for entry in entries]
+        runs = [run for entry in entries if (run := self.attempt(entry))]
+        if entries and not runs:
+            raise LcwofError("nothing was learned: all of it diverged.")
+        return runs
+
+    def attempt(self, entry: Entry) -> Run | StreamRun | None:
+        """The run, or a notice where it diverges: the others of a study may go well."""
+        try:
+            return self.run_one(entry)
+        except Diverged as error:
+            self.notice(f"{entry.name} is left out: {error}")
+            return None
 
     def run_one(self, entry: Entry) -> Run | StreamRun:
         out = self.folder / entry.name
