@@ -100,7 +100,7 @@ ABLATED = {
         "lcwof-loss": ({}, LOSS),
     },
     "batch-ratios": {
-        **{f"ratio-5-{n}": ({"phase2.epochs": 0, "phase3.per_batch": n}, LOSS) for n in (1, 2, 3)},
+        **{f"ratio-5-{n}": ({"phase2.epochs": 0, "phase3.epochs": 60, "phase3.per_batch": n}, LOSS) for n in (1, 2, 3)},
         "lcwof-loss": ({}, LOSS),
     },
     "alternate-phases": {
@@ -108,8 +108,11 @@ ABLATED = {
         "lcwof-loss": ({}, LOSS),
     },
     "lambda-after-phase3": {
-        f"lambda-{text}": ({"weight_constraint": value}, {"weight_constraint": [value]})
-        for text, value in (("1e1", 1e1), ("1e2", 1e2), ("5e2", 5e2), ("5e3", 5e3))
+        **{
+            f"lambda-{text}": ({"weight_constraint": value}, {"weight_constraint": [value]})
+            for text, value in (("1e1", 1e1), ("1e2", 1e2), ("5e3", 5e3))
+        },
+        "lcwof-authors": ({}, {}),
     },
     "training-curves": {
         "curves-neither": ({"weight_constraint": 0.0, "phase2.normalised": False}, None),
