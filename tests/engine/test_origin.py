@@ -3,7 +3,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from lcwof.cli.main import app
 from lcwof.engine.origin import commit, versions
 
 
@@ -55,6 +57,12 @@ def test_code_without_history_is_told_its_commit(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("LCWOF_COMMIT")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert _asked(tmp_path) == ""
+
+
+def test_the_commit_is_that_of_the_beginning() -> None:
+    commit.cache_clear()
+    assert CliRunner().invoke(app, ["methods"]).exit_code == 0
+    assert commit.cache_info().currsize == 1, "a commit made while a command runs is not that of its code"
 
 
 def test_versions_leave_out_what_is_unknown(monkeypatch: pytest.MonkeyPatch):

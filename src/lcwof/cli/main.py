@@ -17,6 +17,7 @@ from lcwof.cli.console import errors
 from lcwof.cli.demo import demo
 from lcwof.cli.report import report
 from lcwof.cli.reproduce import reproduce
+from lcwof.engine.origin import commit
 from lcwof.errors import LcwofError
 
 app = typer.Typer(
@@ -39,7 +40,7 @@ def _main(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    commit()  # of the code that is loaded now, whatever the checkout holds when a run is written, hours later
 
 
 _PANELS: dict[str, list[Callable[..., None]]] = {
