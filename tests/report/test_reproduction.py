@@ -14,7 +14,7 @@ from lcwof.config import build
 from lcwof.engine import Recipe, Run, StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES
-from lcwof.methods import BEST, get_method
+from lcwof.methods import BEST, get_method, method_names, own_code
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.figures import BASE, HM, NOVEL
@@ -319,6 +319,15 @@ def test_the_documented_file_is_one(tmp_path: Path) -> None:
     plus = {row.run: row for row in KNOWN["mini-gfsl"].rows}["lcwof-plus"]
     shared = {row.run: row for row in parts.rows}["lcwof-plus"]
     assert (shared.method, shared.grid) == (plus.method, plus.grid), "runs of one name are shared"
+
+
+@pytest.mark.parametrize("key", ["mini-gfsl", "mini-ifsl-hm"])
+def test_every_system_has_a_row_on_every_backbone(key: str) -> None:
+    every = {name for name in method_names() if own_code(get_method(name)) is None}
+    rows: dict[tuple[Place, str], set[str]] = {}
+    for place, setting, row in KNOWN[key].wanted():
+        rows.setdefault((place, setting), set()).add(row.method["name"])
+    assert len(every) == 16 and rows and all(found == every for found in rows.values())
 
 
 def test_rows_without_a_bias_differ_in_nothing_else() -> None:
