@@ -164,6 +164,15 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
+def all_shown(settings: Mapping[str, Any]) -> str:
+    """Settings in a line.
+
+    >>> all_shown({"phase3.epochs": 40, "weight_constraint": 500.0})
+    'phase3.epochs 40, weight_constraint 500'
+    """
+    return ", ".join(f"{key} {shown(value)}" for key, value in settings.items())
+
+
 def explained(cls: type) -> dict[str, str]:
     """What each setting is, by its dotted name: the comments beside the fields, which are where it is written down."""
     found: dict[str, str] = {}

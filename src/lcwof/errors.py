@@ -9,4 +9,4 @@ class LcwofError(Exception):
 
 
 class Diverged(LcwofError):
-    """A loss or a weight came to what is not a number: nothing is learned with these settings, though with others."""
+    """A loss or a weight is not a number any more: nothing is learned with these settings; with others it may be."""

@@ -30,7 +30,7 @@ from lcwof.cli.experiments import AtOnce, BaseClasses, Curves, DataName, Model, 
 from lcwof.cli.streams import Carry, OutcomeName, Sessions, Streams
 from lcwof.cli.streams import Shot as StreamShot
 from lcwof.cli.streams import Way as StreamWay
-from lcwof.config import shown
+from lcwof.config import all_shown
 from lcwof.engine import Entry, Recipe, Run, StreamRun, Study
 from lcwof.engine.choose import require_pseudo
 from lcwof.errors import LcwofError
@@ -185,6 +185,6 @@ def _differences(found: list[tuple[Run | StreamRun, Paired | None]], other: str)
         gap = "–" if paired is None else difference_words(paired)
         chosen = tuning(run) or {}
         took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
-        settings = ", ".join(f"{key} {shown(value)}" for key, value in chosen.get("settings", {}).items())
+        settings = all_shown(chosen.get("settings", {}))
         table.add_row(method_name(run), gap, took, f"{run.about['seconds']:.0f}", settings or "–")
     console.print(table)

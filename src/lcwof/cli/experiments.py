@@ -34,7 +34,7 @@ from lcwof.cli.console import (
     say,
 )
 from lcwof.compute import repeatable
-from lcwof.config import explained, flat, shown
+from lcwof.config import all_shown, explained, flat, shown
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.engine import (
@@ -181,20 +181,16 @@ def show_tuning(tuning: Tuning, out: Path, json_: bool) -> None:
     if json_:
         print(json.dumps(tuning.as_json()))
         return
-
-    def told(settings: dict[str, Any]) -> str:
-        return ", ".join(f"{key} {shown(value)}" for key, value in settings.items())
-
     table = Table(title=f"{tuning.method}, {tuning.setting}, {tuning.over}: the five best by {tuning.by}")
     for heading in ("settings", "N/J", "B/J", "J/J", "hm"):
         table.add_column(heading)
     for c in tuning.candidates[:5]:
         hm = f"{c.hm:.2f}" if isnan(c.interval) else f"{c.hm:.2f} ± {c.interval:.2f}"
-        table.add_row(told(c.settings), f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
+        table.add_row(all_shown(c.settings), f"{c.novel:.2f}", f"{c.base:.2f}", f"{c.joint:.2f}", hm)
     console.print(table)
     say(f"Chosen: {tuning.why()}. Saved to {out}.")
     if tuning.diverged:
-        say(f"Left out, because they diverged: {'; '.join(map(told, tuning.diverged))}.")
+        say(f"Left out, because they diverged: {'; '.join(map(all_shown, tuning.diverged))}.")
     if tuning.at_edge():
         say("Values beyond the edge (tune.grid, more epochs) may be better.")
 
