@@ -35,11 +35,13 @@ def test_margins_tell_the_measures_under_any_bias() -> None:
     labels = torch.randint(0, way, (3, 40), generator=random), torch.randint(0, base, (3, 90), generator=random)
     plain = measures(novel, labels[0], old, labels[1], base)
     margins = Margins.of(novel, labels[0], old, labels[1], base)
-    torch.testing.assert_close(margins.measures(plain, 0.0), plain)
-    for bias in (-3.0, -0.2, 0.4, 5.0):
+    biases = [0.0, -3.0, 5.0, -0.2, 0.4]
+    found = margins.measures(plain, torch.tensor(biases))
+    torch.testing.assert_close(found[0], plain)
+    for bias, its in zip(biases, found, strict=True):
         lifted = bias * (torch.arange(base + way) >= base)
         expected = measures(novel + lifted, labels[0], old + lifted, labels[1], base)
-        torch.testing.assert_close(margins.measures(plain, bias), expected)
+        torch.testing.assert_close(its, expected)
     tried = margins.worth_trying()
     assert tried.isfinite().all() and len(tried) == 400
     nothing = torch.full((1, 2), torch.inf)
@@ -51,7 +53,7 @@ def test_a_tie_of_base_and_novel_is_the_base_classs() -> None:
     zeros = torch.zeros(1, 2, dtype=torch.long)
     plain, margins = measures(logits, zeros, logits, zeros, 1), Margins.of(logits, zeros, logits, zeros, 1)
     for bias, novel in ((-2.0, 0.0), (-1.5, 50.0), (-1.0, 50.0), (0.0, 100.0)):
-        found = margins.measures(plain, bias)[0].tolist()
+        found = margins.measures(plain, torch.tensor([bias]))[0, 0].tolist()
         assert found[MEASURES.index("N/J")] == novel and found[MEASURES.index("B/J")] == 100 - novel
         lifted = logits + bias * torch.tensor([0.0, 1.0])
         assert found == measures(lifted, zeros, lifted, zeros, 1)[0].tolist()

@@ -150,11 +150,16 @@ def _joined(groups: Sequence[Tests]) -> list[Tests]:
 
 def _values(groups: Sequence[Tests], bias: float | None = None) -> Tensor:
     """(E, measures): the mean over the tests of a learner, with a bias of few-shot classes if there is one."""
+    if bias is not None:
+        return _with_biases(groups, torch.tensor([bias], dtype=torch.double))[0]
+    return torch.cat([torch.stack([values for values, _ in tests]).mean(0) for tests in groups])
 
-    def with_bias(values: Tensor, margins: Margins) -> Tensor:
-        return values if bias is None else margins.measures(values, bias)
 
-    return torch.cat([torch.stack([with_bias(*test) for test in tests]).mean(0) for tests in groups])
+def _with_biases(groups: Sequence[Tests], biases: Tensor) -> Tensor:
+    """(B, E, measures): the same with each of the biases."""
+    return torch.cat(
+        [torch.stack([margins.measures(values, biases) for values, margins in tests]).mean(0) for tests in groups], 1
+    )
 
 
 def _best_bias(groups: Sequence[Tests], by: str) -> float:
@@ -163,5 +168,6 @@ def _best_bias(groups: Sequence[Tests], by: str) -> float:
     spread = Margins(*(torch.cat([getattr(m, kind).flatten() for m in every]) for kind in ("novel", "base")))
     tried = spread.worth_trying().tolist()
     digits = 3 - floor(log10(max(tried) - min(tried) or 1.0))
-    biases, at = sorted({0.0, *(round(bias, digits) for bias in tried)}, key=abs), MEASURES.index(by)
-    return max(biases, key=lambda bias: float(_values(groups, bias)[:, at].mean()))
+    biases = sorted({0.0, *(round(bias, digits) for bias in tried)}, key=abs)
+    means = _with_biases(groups, torch.tensor(biases, dtype=torch.double))[..., MEASURES.index(by)].mean(1)
+    return biases[int(means.argmax())]

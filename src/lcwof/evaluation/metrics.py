@@ -83,10 +83,17 @@ class Margins:
         """Of the first learners, `each` of them, then of the next."""
         return [Margins(*parts) for parts in zip(self.novel.split(each), self.base.split(each), strict=True)]
 
-    def measures(self, values: Tensor, bias: float) -> Tensor:
-        """The measures (E, len(MEASURES)) that a bias makes of those without one."""
-        nj, bj = (right.to(values).mean(-1) * 100 for right in (self.novel < bias, self.base >= bias))
-        return _all(values[:, 0], values[:, 1], nj, bj, self.novel.shape[-1], self.base.shape[-1])
+    def measures(self, values: Tensor, biases: Tensor) -> Tensor:
+        """The measures (B, E, len(MEASURES)) that each of the biases (B,) makes of those without one."""
+
+        def below(margins: Tensor) -> Tensor:  # (B, E): how many of a learner's margins
+            ranked, asked = margins.sort(-1).values, biases.to(margins).expand(len(margins), -1)
+            return torch.searchsorted(ranked, asked.contiguous()).to(values).mT
+
+        nn, bb = (values[:, kind].expand(len(biases), -1) for kind in (0, 1))
+        novel, base = self.novel.shape[-1], self.base.shape[-1]
+        nj, bj = below(self.novel) / novel * 100, (base - below(self.base)) / base * 100
+        return _all(nn, bb, nj, bj, novel, base)
 
     def worth_trying(self, points: int = 200) -> Tensor:
         """Biases spread like the margins of both kinds."""
