@@ -157,20 +157,21 @@ def test_out_of_memory_goes_on_with_fewer_at_once(
     ]
 
 
-def test_after_a_kill_a_run_goes_on_with_fewer_at_once(
-    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+@pytest.mark.parametrize("batch", [1, 2])
+def test_killed_in_its_first_batch_a_run_goes_on_with_fewer_at_once(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, batch: int
 ) -> None:
-    """A process of its own is killed in its second batch, as the system does when memory runs out."""
+    """A process of its own is killed, as the system does when memory runs out, or time."""
     model = tmp_path / "base.safetensors"
     strokes_model.save(model)
-    script = """
+    script = f"""
 import os, signal, sys
 from lcwof.cli.main import app
 from lcwof.methods.pn import Prototypes
 learn, calls = Prototypes.learn, []
 def dying(self, base, fitted, task):
     calls.append(1)
-    if len(calls) == 2:
+    if len(calls) == {batch}:
         os.kill(os.getpid(), signal.SIGKILL)
     yield from learn(self, base, fitted, task)
 Prototypes.learn = dying
@@ -184,7 +185,8 @@ app(sys.argv[1:])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = CliRunner().invoke(app, [*asked, *out])
     assert again.exit_code == 0, again.output
-    assert "The last attempt was killed with 4 episodes at once: going on with 2." in again.output
+    fewer = "The last attempt was killed with 4 episodes at once: going on with 2." in again.output
+    assert fewer == (batch == 1), "after a batch that was done, it was not their number"
     run = Run.read(tmp_path / "r")
     assert run.rows == evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole").rows
     assert not (tmp_path / "r" / "working").exists()

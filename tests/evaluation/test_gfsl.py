@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -101,6 +102,26 @@ def test_tuning_reads_no_novel_class_and_no_test_image(
     forbidden = set(torch.cat(strokes.images.of_classes(strokes.split.novel)).tolist())
     forbidden |= set(strokes.split.test.tolist())
     assert seen and not seen & forbidden
+
+
+@pytest.mark.parametrize(("enough", "of_a_class"), [(24, 2), (25, 3), (10_000, None)])
+def test_tuning_asks_as_many_base_queries_as_tell_enough(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch, enough: int, of_a_class: int | None
+) -> None:
+    asked: list[EpisodeSource] = []
+
+    def noting(method: Method, base: Any, fitted: Any, source: EpisodeSource, *rest: Any) -> Iterator[Any]:
+        asked.append(source)
+        return run_episodes(method, base, fitted, source, *rest)
+
+    module = sys.modules[tune.__module__]
+    monkeypatch.setattr(module, "run_episodes", noting)
+    monkeypatch.setattr(module, "_BASE_QUERIES", enough)
+    tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=2)
+    all_there_are = EpisodeSource.of(strokes, "val", 3, 1)
+    assert len(strokes.split.base) == 12
+    assert {source.base_queries for source in asked} == {of_a_class or all_there_are.base_queries}
+    assert {source.queries for source in asked} == {all_there_are.queries}
 
 
 def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(

@@ -73,7 +73,8 @@ def evaluate_run(
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left; to a
     finished run of fewer episodes those that it lacks are added.
 
-    Running out of memory, or having been killed, halves the number of episodes at once; nothing finished is lost.
+    Running out of memory, or having been killed before any batch was done, halves the number of episodes at once;
+    nothing finished is lost.
     """
     model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
@@ -91,8 +92,9 @@ def evaluate_run(
         base, fitted = prepare(method, model, data, compute, fitting)
         moments = _moments(method, e.curves)
         at_once = min(recipe.at_once or even(len(todo), fits), len(todo))
-        killed = next(iter(folder.killed_with()), 0)
-        if killed > 1 and at_once > killed // 2:
+        batches = 0
+        killed, before = [*folder.killed_with(), 0, 0][:2]  # batches done before it, in the same attempt: so many fit
+        if killed > 1 and not before and at_once > killed // 2:
             at_once = killed // 2
             notice(f"The last attempt was killed with {killed} episodes at once: going on with {at_once}.")
         while todo:
@@ -100,7 +102,7 @@ def evaluate_run(
             size = at_once if compute.compiled else len(numbers)
             along: list[Measured] = []
             try:
-                with folder.working(size):
+                with folder.working(size, batches):
                     along = list(run_episodes(method, base, fitted, source, numbers, moments, size))
             except torch.OutOfMemoryError:
                 if size == 1:
@@ -113,7 +115,7 @@ def evaluate_run(
             if e.answers:  # before the rows: an episode counts when its row is there
                 keep_answers(folder, data.split, numbers, along[-1].answers)
             _add(folder, numbers, along, keep_curves=e.curves > 0)
-            todo = todo[len(numbers) :]
+            todo, batches = todo[len(numbers) :], batches + 1
             progress(total - len(todo), total)
     return _finish(folder, total)
 

@@ -6,7 +6,7 @@ Episodes are drawn from the validation classes, base queries from the base image
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -69,6 +69,8 @@ def tune(
         raise LcwofError(f"{data.name} has no validation classes to tune on: for streams there is `lcwof tune-stream`.")
     grid, way = kind.grid if grid is None else grid, min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
+    enough = -(-_BASE_QUERIES // len(data.split.base))
+    source = replace(source, base_queries=min(source.base_queries, enough))
 
     def learn(method: Method, prepared: tuple[Base, Any], numbers: list[int], moments: Moments, full: int) -> Learned:
         for found in run_episodes(method, *prepared, source, numbers, moments, full):
@@ -128,6 +130,7 @@ def tune_streams(
     return Tuning(kind.name, setting, over, tuple(tried), by, _found(grid), tuple(diverged))
 
 
+_BASE_QUERIES = 300  # of an episode, about: what more would tell is less than what its few novel queries leave open
 _BEST_BIAS = ("novel_bias", BEST)
 
 
