@@ -21,18 +21,42 @@ from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Run, Study
 from lcwof.engine.recipe import Data, Tune
 from lcwof.errors import LcwofError
+from lcwof.learning import Phase1
 from lcwof.methods import get_method
 from lcwof.models import BaseModel
 from lcwof.report.panels import panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     OurRow,
+    Place,
     Reproduction,
     Runs,
     reproductions,
 )
 
 KNOWN = reproductions()
+
+
+def test_a_base_model_is_made_after_its_teacher_and_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, tuple[str, ...]] = {}
+
+    def noting(data: object, how: Phase1, device: str, file: Path, title: str) -> None:
+        made[file.name] = how.teachers
+        file.touch()
+
+    monkeypatch.setattr(cli, "make_base", noting)
+    bases = {"conv4": {"recipe": "fast.toml", "taught_by": "mlp"}, "mlp": {"recipe": "video.toml"}}
+    what = Reproduction("strokes", bases, 1, table="batch-norm", key="own")
+    teacher = str(tmp_path / "strokes" / "base-mlp.safetensors")
+    cli._base(what, Place("conv4"), Recipe(), tmp_path, {}, 0)
+    assert made == {"base-mlp.safetensors": (), "base-conv4.safetensors": (teacher,)}
+    assert next(iter(made)) == "base-mlp.safetensors"
+    cli._base(what, Place("conv4"), Recipe(), tmp_path / "given", {"strokes/mlp": "other.safetensors"}, 0)
+    assert made["base-conv4.safetensors"] == ("other.safetensors",), "one that is given teaches, too"
+    for taught_by in ("conv4", "resnet12"):
+        crooked = dataclasses.replace(what, bases={**bases, "conv4": {**bases["conv4"], "taught_by": taught_by}})
+        with pytest.raises(LcwofError, match=f"cannot be taught by {taught_by}; those without a teacher can: mlp"):
+            crooked.base("conv4")
 
 
 def test_a_study_of_one_s_own_runs_and_goes_on(tmp_path: Path) -> None:

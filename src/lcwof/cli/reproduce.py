@@ -213,7 +213,11 @@ def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dic
         return given[f"{what.data}/{name}"]
     file = out / what.data / f"base-{name}.safetensors"
     if not file.exists():
-        how = base_recipe(what.base(place.backbone), place.backbone).phase1
+        base = what.base(place.backbone)
+        how = base_recipe(base, place.backbone).phase1
+        if base.taught_by:
+            teacher = _base(what, place._replace(backbone=base.taught_by), start, out, given, pseudo)
+            how = dataclasses.replace(how, teachers=(teacher,))
         data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
         file.parent.mkdir(parents=True, exist_ok=True)
         make_base(data, how, start.device, file, f"phase 1 {name}")
@@ -298,7 +302,10 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
         mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
         known = pretrained(model.get("phase1", {}).get("backbone", ""))
         begun = f", begun from weights that know {known.knows}" if known else ""
-        models[str(place)] = f"Base model {place}: base test accuracy {model.get('test accuracy')}%{begun}{mirror}."
+        teachers = len(model.get("phase1", {}).get("teachers", ()))
+        taught = f", taught by {teachers} other base model{'s' * (teachers > 1)}" if teachers else ""
+        told = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
+        models[str(place)] = f"Base model {place}: {told}."
     notes += models.values()
     origins: dict[str, list[str]] = {}
     for (place, setting, row), run in sorted(runs.items()):

@@ -39,6 +39,7 @@ class BaseRecipe:
 
     recipe: str  # a recipe of the package, or a file
     set: dict[str, Any] = field(default_factory=dict)  # what is other than there
+    taught_by: str | None = None  # the backbone whose base model is its teacher, which is made first
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,13 @@ class Reproduction:
     def base(self, backbone: str) -> BaseRecipe:
         if backbone not in self.bases:
             raise LcwofError(f"{self.key}: no base model for {backbone}; there are {', '.join(self.bases)}.")
-        return build(BaseRecipe, self.bases[backbone], f"bases.{backbone}")
+        base: BaseRecipe = build(BaseRecipe, self.bases[backbone], f"bases.{backbone}")
+        if base.taught_by and "taught_by" in self.bases.get(base.taught_by, {"taught_by": ""}):
+            others = ", ".join(name for name, other in self.bases.items() if "taught_by" not in other)
+            raise LcwofError(
+                f"{self.key}: {backbone} cannot be taught by {base.taught_by}; those without a teacher can: {others}."
+            )
+        return base
 
     def wanted(self) -> list[tuple[Place, str, OurRow]]:
         """Every run that is needed, once: where it stands, its setting, the row it is for."""
