@@ -48,15 +48,20 @@ def test_a_base_model_is_made_after_its_teacher_and_with_it(tmp_path: Path, monk
     bases = {"conv4": {"recipe": "fast.toml", "taught_by": "mlp"}, "mlp": {"recipe": "video.toml"}}
     what = Reproduction("strokes", bases, 1, table="batch-norm", key="own")
     teacher = str(tmp_path / "strokes" / "base-mlp.safetensors")
-    cli._base(what, Place("conv4"), Recipe(), tmp_path, {}, 0)
+    study = Study(tmp_path)
+    cli._base(what, Place("conv4"), Recipe(), tmp_path, {}, 0, study)
     assert made == {"base-mlp.safetensors": (), "base-conv4.safetensors": (teacher,)}
     assert next(iter(made)) == "base-mlp.safetensors"
-    cli._base(what, Place("conv4"), Recipe(), tmp_path / "given", {"strokes/mlp": "other.safetensors"}, 0)
+    cli._base(what, Place("conv4"), Recipe(), tmp_path / "given", {"strokes/mlp": "other.safetensors"}, 0, study)
     assert made["base-conv4.safetensors"] == ("other.safetensors",), "one that is given teaches, too"
     for taught_by in ("conv4", "resnet12"):
         crooked = dataclasses.replace(what, bases={**bases, "conv4": {**bases["conv4"], "taught_by": taught_by}})
         with pytest.raises(LcwofError, match=f"cannot be taught by {taught_by}; those without a teacher can: mlp"):
             crooked.base("conv4")
+    twice = dataclasses.replace(what, bases={**bases, "conv4": {**bases["conv4"], "set": {"teachers": ["a"]}}})
+    with pytest.raises(LcwofError, match="conv4 has both taught_by and teachers"):
+        twice.base("conv4")
+    assert what._parts().__next__()[0] == Place("conv4"), "a teacher stands in for no backbone of the table"
 
 
 def test_a_study_of_one_s_own_runs_and_goes_on(tmp_path: Path) -> None:

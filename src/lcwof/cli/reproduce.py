@@ -17,8 +17,10 @@ from lcwof.cli.experiments import AtOnce, Root, make_base
 from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Study, read_recipe, read_run
 from lcwof.engine.overview import Points, overview
+from lcwof.engine.study import other_settings
 from lcwof.errors import LcwofError
-from lcwof.models import pretrained
+from lcwof.learning import Phase1
+from lcwof.models import BaseModel, pretrained
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
@@ -94,6 +96,14 @@ def reproduce(
             errors.print(f"Left out, because their data are not there: {', '.join(absent)}.")
         wanted = [what for what in wanted if what.key not in absent]
     chosen = _only(only, wanted) if only else None
+    _require_known(given, wanted)
+    if not show:
+        for what in wanted:  # what cannot work is found before any work starts
+            for place, setting, row in _to_do(what, chosen):
+                what.base(place.backbone)
+                entry = what.entry(place, setting, row, start, "", None)
+                if row.tuned:
+                    entry.recipe.grid()
     failed: list[str] = []
     studies: dict[Path, Study] = {}  # by folder: tables of the same base model share what is loaded and compiled
     runs = out / f"try-{episodes}" if episodes else out  # so that what is chosen on a few does not stand for all
@@ -110,7 +120,7 @@ def reproduce(
                 raise
             errors.print(f"{what.key}: {error}")
             failed.append(what.key)
-        there = _there(what, runs)
+        there = _there(what, start, runs)
         if show and not there and len(wanted) == 1:
             raise LcwofError(f"{runs} has none of the runs of {what.key} to show: leave out --show to run them.")
         _write(what, there, runs)
@@ -144,6 +154,22 @@ def _given(text: str) -> tuple[str, str]:
             f"--base {text}: write DATA/BACKBONE=FILE, for example mini-imagenet/resnet12=base.safetensors."
         )
     return where, file
+
+
+def _require_known(given: dict[str, str], wanted: list[Reproduction]) -> None:
+    """Refuse a base model given for what is not asked for: it would be made instead, in minutes or hours."""
+    known = set()
+    for what in wanted:
+        for place in {place for place, _, _ in what.wanted()}:
+            backbones = {place.backbone, what.bases.get(place.backbone, {}).get("taught_by", place.backbone)}
+            named = (_base_name(place._replace(backbone=b), n) for b in backbones for n in (0, what.pseudo))
+            known |= {f"{what.data}/{name}" for name in named}
+    if unknown := sorted(given.keys() - known):
+        raise LcwofError(f"--base {', '.join(unknown)}: the base models asked for are {', '.join(sorted(known))}.")
+
+
+def _to_do(what: Reproduction, only: set[str] | None) -> list[tuple[Place, str, OurRow]]:
+    return [one for one in what.wanted() if not only or only & _names(*one)]
 
 
 def _present(what: Reproduction, root: str | None) -> bool:
@@ -183,13 +209,11 @@ def _run(
 ) -> list[str]:
     """out: the folder of base models; runs: that of the runs. Returns the runs that diverged."""
     diverged = []
-    for place, setting, row in what.wanted():
-        if only and not only & _names(place, setting, row):
-            continue
-        file = _base(what, place, start, out, given, 0)
-        pseudo = _base(what, place, start, out, given, what.pseudo) if what.pseudo and row.tuned else None
+    for place, setting, row in _to_do(what, only):
         folder = runs / what.data / str(place)
         study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
+        file = _base(what, place, start, out, given, 0, study)
+        pseudo = _base(what, place, start, out, given, what.pseudo, study) if what.pseudo and row.tuned else None
         entry = what.entry(place, setting, row, start, file, pseudo)
         if study.attempt(entry) is None:
             diverged.append(f"{place}/{entry.name}")
@@ -206,31 +230,54 @@ def _names(place: Place, setting: str, row: OurRow) -> set[str]:
     return {f"{where}{row.run}{how}" for where in ("", f"{place}/") for how in ("", f"-{setting}")}
 
 
-def _base(what: Reproduction, place: Place, start: Recipe, out: Path, given: dict[str, str], pseudo: int) -> str:
+def _base_name(place: Place, pseudo: int) -> str:
+    return f"{place}-pseudo{pseudo}" if pseudo else str(place)
+
+
+def _base(
+    what: Reproduction, place: Place, start: Recipe, out: Path, given: dict[str, str], pseudo: int, study: Study
+) -> str:
     """The file of a base model, which is made where there is none."""
-    name = f"{place}-pseudo{pseudo}" if pseudo else str(place)
+    name = _base_name(place, pseudo)
     if f"{what.data}/{name}" in given:
         return given[f"{what.data}/{name}"]
+    base = what.base(place.backbone)
+    how = base_recipe(base, place.backbone).phase1
     file = out / what.data / f"base-{name}.safetensors"
+    if base.taught_by:
+        teacher = place._replace(backbone=base.taught_by)
+        taught = "" if file.exists() else _base(what, teacher, start, out, given, pseudo, study)
+        how = dataclasses.replace(how, teachers=(taught,))
     if not file.exists():
-        base = what.base(place.backbone)
-        how = base_recipe(base, place.backbone).phase1
-        if base.taught_by:
-            teacher = _base(what, place._replace(backbone=base.taught_by), start, out, given, pseudo)
-            how = dataclasses.replace(how, teachers=(teacher,))
         data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
         file.parent.mkdir(parents=True, exist_ok=True)
         make_base(data, how, start.device, file, f"phase 1 {name}")
+    elif other := _other_phase1(study.model(dataclasses.replace(start, model=str(file))), how):
+        raise LcwofError(
+            f"{file} was made otherwise ({', '.join(other)}): choose another --out, remove it, or, if it is to serve "
+            f"all the same, give --base {what.data}/{name}={file}."
+        )
     return str(file)
 
 
-def _there(what: Reproduction, out: Path) -> Runs:
-    """The runs that are in the folder, whatever is lacking."""
+def _other_phase1(model: BaseModel, how: Phase1) -> list[str]:
+    """What a base model was made with that is other than asked for; of teachers, how many."""
+    asked, found = dataclasses.asdict(how), {**dataclasses.asdict(Phase1()), **model.about.get("phase1", {})}
+    asked["teachers"], found["teachers"] = len(asked["teachers"]), len(found["teachers"])
+    return [key for key, value in json.loads(json.dumps(asked)).items() if found.get(key) != value]
+
+
+def _there(what: Reproduction, start: Recipe, out: Path) -> Runs:
+    """The runs that are in the folder, whatever is lacking; not those of other settings."""
     found: Runs = {}
     for place, setting, row in what.wanted():
         folder = out / what.data / str(place) / f"{row.run}-{setting}"
         if (folder / "run.json").exists():
-            found[place, setting, row.run] = read_run(folder)
+            run = read_run(folder)
+            if other := other_settings(run, what.entry(place, setting, row, start, "", None)):
+                errors.print(f"{folder} is left out: a run of other settings ({', '.join(other)}).")
+                continue
+            found[place, setting, row.run] = run
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,11 +145,13 @@ def _remember(before: dict[str, Any], about: dict[str, Any]) -> None:
 def read_lines(path: Path) -> Iterator[Row]:
     """The whole JSON lines of a file; a last line cut off by a kill is left out."""
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
             try:
                 yield json.loads(line)
             except json.JSONDecodeError:
-                return
+                if number < len(lines):
+                    raise LcwofError(f"{path}, line {number}: damaged; remove the folder and run it again.") from None
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -160,4 +162,23 @@ def read_about(path: Path) -> dict[str, Any]:
         raise LcwofError(f"{path} is not a run folder: it has no run.json.")
     if path.name.endswith(".partial"):
         raise LcwofError(f"{path} is unfinished: run its command again to complete it.")
-    return json.loads((path / "run.json").read_text(encoding="utf-8"))
+    try:
+        about: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        if not {"recipe", "model"} <= about.keys():
+            raise ValueError
+    except (ValueError, AttributeError):
+        raise LcwofError(f"{path / 'run.json'} is damaged; remove the folder and run it again.") from None
+    return about
+
+
+def require_whole(
+    path: Path, rows: Sequence[Row], expected: int, numbered: Sequence[str], names: Sequence[str]
+) -> None:
+    """Refuse a finished run that lacks rows or parts of them, or has some twice: its means and intervals would be of
+    something else. numbered: what tells rows apart."""
+    sound = all(name in row for row in rows for name in (*numbered, *names))
+    if not sound or len({tuple(row[n] for n in numbered) for row in rows}) != len(rows) or len(rows) != expected:
+        raise LcwofError(
+            f"{path / 'rows.jsonl'} is damaged ({len(rows)} rows for {expected}, or not whole ones): remove the "
+            "folder and run it again."
+        )

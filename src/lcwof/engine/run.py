@@ -13,7 +13,7 @@ import torch
 from lcwof.compute import Compute
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
-from lcwof.engine.folder import RunFolder, read_about, read_lines
+from lcwof.engine.folder import RunFolder, read_about, read_lines, require_whole
 from lcwof.engine.origin import hardware, versions
 from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
@@ -47,7 +47,9 @@ class Run:
     @classmethod
     def read(cls, path: Path) -> Run:
         rows, curves = (list(read_lines(path / f"{name}.jsonl")) for name in ("rows", "curves"))
-        return cls(path, read_about(path), rows, curves, read_answers(path))
+        about = read_about(path)
+        require_whole(path, rows, about["recipe"]["evaluate"]["episodes"], ("episode",), MEASURES)
+        return cls(path, about, rows, curves, read_answers(path))
 
 
 def find_runs(path: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import torch
 
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import Streams
-from lcwof.engine.folder import Row, RunFolder, read_about, read_lines
+from lcwof.engine.folder import Row, RunFolder, read_about, read_lines, require_whole
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.engine.run import Run, describe, what_decides
 from lcwof.errors import LcwofError
@@ -76,7 +76,10 @@ class StreamRun:
 
     @classmethod
     def read(cls, path: Path) -> StreamRun:
-        return cls(path, read_about(path), list(read_lines(path / "rows.jsonl")))
+        about, rows = read_about(path), list(read_lines(path / "rows.jsonl"))
+        expected = about["recipe"]["stream"]["streams"] * (1 + len(about["ways"]))
+        require_whole(path, rows, expected, ("stream", "session"), MEASURES)
+        return cls(path, about, rows)
 
 
 def read_run(path: Path) -> Run | StreamRun:

@@ -177,21 +177,27 @@ class Study:
         added = {"answers"} | ({number} if self._lacks(run, entry) else set())  # runs before recorded no answers
         deciding = {key: value for key, value in asked[section].items() if key not in added}
         other = [key for key, value in deciding.items() if found[section].get(key) != value]
-        other += ["data"] if any(asked["data"][k] != found["data"].get(k) for k in ("name", "options")) else []
         why = found.get("tuning") or {}
         chosen_for = why.get("asked", "") if entry.tuned else ""
         other += [] if entry.tuned == bool(why) and chosen_for in ("", self._asked(entry)) else ["tuning"]
-        mine, theirs = (
-            {key: value for key, value in set_apart(x["method"]).items() if key not in why.get("settings", {})}
-            for x in (asked, found)
-        )
-        other += [] if mine == theirs else ["method"]
         about = json.loads(json.dumps(self.model(entry.recipe).told()))
         other += ["model"] if run.about["model"] != about else []
-        other += ["the method's code"] if run.about.get("code") != own_code(entry.recipe.kind()) else []
+        other += other_settings(run, entry)
         if other:
             raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
         return run
+
+
+def other_settings(run: Run | StreamRun, entry: Entry) -> list[str]:
+    """What of a run is other than asked for, as far as can be told without its base model."""
+    asked, found = (json.loads(json.dumps(x)) for x in (entry.recipe.resolved(), run.about["recipe"]))
+    other = ["data"] if any(asked["data"][k] != found["data"].get(k) for k in ("name", "options")) else []
+    chosen = (found.get("tuning") or {}).get("settings", {})
+    mine, theirs = (
+        {key: value for key, value in set_apart(x["method"]).items() if key not in chosen} for x in (asked, found)
+    )
+    other += [] if mine == theirs else ["method"]
+    return other + (["the method's code"] if run.about.get("code") != own_code(entry.recipe.kind()) else [])
 
 
 def fitting_on(show: Show) -> Callable[[str, int, int], None]:

@@ -13,6 +13,7 @@ from lcwof.compute import Compute
 from lcwof.data.cache import cache_folder
 from lcwof.data.episodes import Episodes, EpisodeSource, Pool
 from lcwof.data.images import Dataset
+from lcwof.errors import Diverged, LcwofError
 from lcwof.evaluation.answers import Answers, answers
 from lcwof.evaluation.metrics import Margins, measures
 from lcwof.learning import Inputs
@@ -120,11 +121,24 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
     return logits
 
 
+def require_answers(method: Method, logits: Tensor, queries: Tensor, classes: int) -> None:
+    """Refuse logits that would be scored, but are no answers: of other classes than asked for, or no numbers."""
+    if logits.shape != (*queries.shape, classes):
+        raise LcwofError(
+            f"the logits of method {method.name} come to shape {tuple(logits.shape)}, expected "
+            f"{(*queries.shape, classes)}: learners, queries, classes."
+        )
+    if bool(logits.isnan().any()):
+        raise Diverged(f"method {method.name} answers with NaN: what it learned, or its logits, diverged.")
+
+
 @torch.no_grad()
 def measure(method: Method, state: State, base: Base, episodes: Episodes, asked: int) -> Measured:
     """The measures of the first `asked` learners as they stand."""
     novel, old = episodes.novel_queries, episodes.base_queries
-    logits = query_logits(method, state, base, torch.cat([novel.flatten(1), old.flatten(1)], dim=1))
+    queries = torch.cat([novel.flatten(1), old.flatten(1)], dim=1)
+    logits = query_logits(method, state, base, queries)
+    require_answers(method, logits, queries, old.shape[1] + novel.shape[1])
     cut = novel.shape[1] * novel.shape[2]
     labels = [_labels(each).to(logits.device) for each in (novel, old)]
     asked_of = logits[:asked, :cut], labels[0][:asked], logits[:asked, cut:], labels[1][:asked], old.shape[1]

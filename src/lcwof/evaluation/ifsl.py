@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lcwof.data.sessions import Streams
-from lcwof.evaluation.gfsl import Moments, query_logits
+from lcwof.evaluation.gfsl import Moments, query_logits, require_answers
 from lcwof.evaluation.metrics import MEASURES, Margins, measures
 from lcwof.methods import Base, Method, State, Task
 from lcwof.randomness import Randomness
@@ -93,7 +93,9 @@ def _measure(method: Method, state: State, base: Base, streams: Streams, number:
     firsts = [sum(ways[:i]) for i in range(number)]
     answers = [streams.base_answers.expand(learners, -1), *(s.answers for s in so_far)]
     joint = torch.cat([a + first for a, first in zip(answers, firsts, strict=True)], dim=1)
-    logits = query_logits(method, state, base, torch.cat(queries, dim=1)).cpu()
+    asked = torch.cat(queries, dim=1)
+    logits = query_logits(method, state, base, asked).cpu()
+    require_answers(method, logits, asked, sum(ways))
     right = (logits.argmax(-1) == joint).double()
     cut = queries[0].shape[1]
     values, margins = torch.full((learners, len(MEASURES)), float("nan")), None

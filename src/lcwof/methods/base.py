@@ -8,6 +8,7 @@ Registering a method makes it listed, tested, tunable and runnable from the comm
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import sys
@@ -135,7 +136,10 @@ class Method(ABC):
     def learn(self, base: Base, fitted: Any, task: Task) -> Iterator[State]:
         """One task from the base classes on: E episodes of the generalized protocol."""
         state = self.start(base, fitted, len(task.support))
-        for grown in self.grow(base, fitted, state, task):
+        states = self.grow(base, fitted, state, task)
+        if not isinstance(states, Iterator):
+            raise LcwofError(f"{type(self).__name__}.grow must yield states: `yield`, not `return`.")
+        for grown in states:
             state = grown
             yield grown
         yield from self.settle(base, fitted, state, task)
@@ -218,7 +222,8 @@ def _from_file(file: Path, wanted: str) -> type[Method]:
             lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
             line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
             where = f", line {line}" if line else ""
-            raise LcwofError(f"{file}{where} cannot be read as a method: {type(error).__name__}: {error}.") from error
+            told = str(error) if isinstance(error, LcwofError) else f"{type(error).__name__}: {error}."
+            raise LcwofError(f"{file}{where} cannot be read as a method: {told}") from error
     kind = getattr(sys.modules[key], wanted, None)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         found = [n for n, v in vars(sys.modules[key]).items() if isinstance(v, type) and issubclass(v, Method)]
@@ -226,4 +231,17 @@ def _from_file(file: Path, wanted: str) -> type[Method]:
         raise LcwofError(f"{file} has no method class {wanted!r}; its method classes: {there}.")
     if "name" not in vars(kind):  # not that of a method it derives from
         kind.name = wanted
+    _require_complete(kind, file)
     return kind
+
+
+def _require_complete(kind: type[Method], file: Path) -> None:
+    """Say at once what a user's own method lacks, rather than in the middle of its first run."""
+    if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise LcwofError(f"{file}: {kind.__name__} lacks {', '.join(lacking)}.")
+    config = getattr(kind, "Config", None)
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        raise LcwofError(f"{file}: {kind.__name__} needs a Config, a dataclass of its settings, empty if it has none.")
+    without = [f.name for f in dataclasses.fields(config) if f.default is f.default_factory is dataclasses.MISSING]
+    if without:
+        raise LcwofError(f"{file}: settings need defaults; of {kind.__name__}.Config {', '.join(without)} has none.")

@@ -63,7 +63,7 @@ class Reproduction:
 
     data: str
     bases: dict[str, Any]  # by backbone
-    minutes: float  # on one H200, base models apart
+    minutes: float = 0.0  # on one H200, base models apart
     rows: tuple[OurRow, ...] = ()
     table: str | None = None
     figure: str | None = None
@@ -93,7 +93,7 @@ class Reproduction:
     def remarks(self) -> list[str]:
         """What the paper's numbers or curves need to be read with."""
         if self.paper:
-            return [remark.text for remark in self.paper.remarks]
+            return [remark.text for remark in self.paper.remarks] if self.same_data else []
         return [self._drawn.remark] if self._drawn.remark else []
 
     @property
@@ -114,6 +114,8 @@ class Reproduction:
             raise LcwofError(
                 f"{self.key}: {backbone} cannot be taught by {base.taught_by}; those without a teacher can: {others}."
             )
+        if base.taught_by and "teachers" in base.set:
+            raise LcwofError(f"{self.key}: {backbone} has both taught_by and teachers: leave one out.")
         return base
 
     def wanted(self) -> list[tuple[Place, str, OurRow]]:
@@ -133,8 +135,11 @@ class Reproduction:
             yield self.place_of(part), part.settings, self.rows_of(part)
 
     def place_of(self, part: PaperPart) -> Place:
-        """Which of our base models stands in for that of a part: the same backbone, or the only one there is."""
-        backbone = part.backbone if part.backbone in self.bases or len(self.bases) > 1 else next(iter(self.bases))
+        """Which of our base models stands in for that of a part: the same backbone, or the only one there is, teachers
+        apart."""
+        teachers = {base.get("taught_by") for base in self.bases.values()}
+        taught = [backbone for backbone in self.bases if backbone not in teachers]
+        backbone = part.backbone if part.backbone in self.bases or len(taught) != 1 else taught[0]
         return Place(backbone, part.split)
 
     def rows_of(self, part: PaperPart) -> list[OurRow]:
@@ -190,10 +195,13 @@ def reproductions() -> dict[str, Reproduction]:
 
 
 def read_reproduction(file: Path) -> Reproduction:
-    """One file, the package's or a user's own. `like` names another beside it: what is not said is as there."""
+    """One file, the package's or a user's own. `like` names another, beside it or of the package: what is not said is
+    as there."""
     values = read_toml(file)
     if "like" in values:
-        values = {**read_toml(file.with_name(f"{values.pop('like')}.toml")), **values}
+        name = f"{values.pop('like')}.toml"
+        beside, ours = file.with_name(name), RECIPES / "reproduce" / name
+        values = {**read_toml(ours if ours.exists() and not beside.exists() else beside), **values}
     found = build(Reproduction, {**values, "key": file.stem}, file.stem)
     if (found.table is None) == (found.figure is None):
         raise LcwofError(f"{file}: name a table or a figure of the paper, one of the two.")
