@@ -47,6 +47,18 @@ def test_wrong_keys_and_types_are_errors(values: dict[str, object], words: str) 
         build(Outer, values, "x")
 
 
+def test_what_has_no_default_must_be_there() -> None:
+    @dataclass(frozen=True)
+    class Needy:
+        first: int
+        second: str
+        third: int = 3
+
+    with pytest.raises(LcwofError, match=r"^x lacks first, second\.$"):
+        build(Needy, {"third": 4}, "x")
+    assert build(Needy, {"first": 1, "second": "b"}, "x") == Needy(1, "b")
+
+
 def test_command_line_wins_over_file_and_set_over_both(tmp_path: Path) -> None:
     file = tmp_path / "r.toml"
     file.write_text('[evaluate]\nway = 2\nshot = 5\n[method]\nname = "lcwof"\nphase3.epochs = 10\n')

@@ -115,6 +115,12 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     ):
         result = runner.invoke(app, [str(word) for word in [*words, *wrong]])
         assert isinstance(result.exception, LcwofError) and "other settings (" in str(result.exception), wrong
+    for wrong, why in (
+        (["--methods", "pn", "--set", "tune.episodes=2", "--episodes", 3], "has 4 episodes, more than the 3 asked for"),
+        (["--methods", " , "], "--methods names none"),
+    ):
+        result = runner.invoke(app, [str(word) for word in [*words, *wrong]])
+        assert isinstance(result.exception, LcwofError) and why in str(result.exception), wrong
     recipe = tmp_path / "own.toml"  # its grid is of lcwof alone
     recipe.write_text(
         "[method]\nphase2.epochs = 2\nphase3.epochs = 1\n[tune]\nepisodes = 1\ngrid.weight_constraint = [1.0]\n"
@@ -123,6 +129,13 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     assert "pn" in lcwof("compare", recipe, *few, "-o", tmp_path / "g")
     other = tmp_path / "other.safetensors"
     lcwof("pretrain", "--data", "digits", "--backbone", "mlp", "--epochs", 1, "-o", other)
+    evaluated = ["--data", "digits", "--method", "pn", "--way", 2, "--shot", 1, "--episodes", 4]
+    lcwof("evaluate", *evaluated, "--model", other, "-o", tmp_path / "weak")
+    shown = ["report", tmp_path / "c" / "pn", tmp_path / "c", tmp_path / "weak", "--format", "csv"]
+    result = runner.invoke(app, [str(word) for word in shown])
+    assert "do not all start from the same base model" in result.stderr, "whatever the format"
+    assert len(result.stdout.splitlines()) == 1 + 4, "a run named twice is one"
+    assert "same base model" not in runner.invoke(app, [str(word) for word in [*shown[:3], *shown[4:]]]).stderr
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
     assert isinstance(result.exception, LcwofError) and "other settings (tuning, model)" in str(result.exception)
     shutil.rmtree(tmp_path / "c" / "pn")  # tuned, not evaluated: as an interruption leaves it

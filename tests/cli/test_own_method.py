@@ -91,3 +91,45 @@ def test_a_file_with_a_mistake_is_told_by_its_line(code: str, said: str, tmp_pat
     file.write_text(code)
     with pytest.raises(LcwofError, match=said):
         registry.get_method(f"{file}:Mine")
+
+
+def test_what_a_method_lacks_is_said_when_it_is_loaded(mine: Path) -> None:
+    code = mine.read_text()
+
+    def said(old: str, new: str) -> str:
+        assert old in code
+        mine.write_text(code.replace(old, new).replace('@register_method("mine")\n', ""))
+        sys.modules.pop(f"lcwof_method_{mine}", None)
+        with pytest.raises(LcwofError) as error:
+            registry.get_method(f"{mine}:Mine")
+        return str(error.value)
+
+    assert said("def logits", "def logit").endswith("Mine lacks logits.")
+    assert "Mine needs a Config, a dataclass" in said("    Config, ", "    Settings, ")
+    assert "of Mine.Config length has none" in said("length: float = ", "length: float  # ")
+
+
+def test_what_is_no_answer_is_not_scored(mine: Path, digits_model: BaseModel, tmp_path: Path) -> None:
+    """Too few classes, too many, no numbers, nothing yielded: in either protocol."""
+    model = tmp_path / "base.safetensors"
+    digits_model.save(model)
+    common = ["--data", "digits", "--model", model, "--method", f"{mine}:Mine", "-o", tmp_path / "run", "--overwrite"]
+    single = [*common, "--way", 2, "--shot", 1, "--episodes", 2]
+    code = mine.read_text()
+    (given,) = re.findall(r"        return (.*)\n", code[code.index("def logits") :])
+    for wrong, why in (
+        (f"({given})[..., 1:]", "expected"),
+        (f"torch.cat([{given}, {given}], -1)", "expected"),
+        (f"({given}) * float('nan')", "answers with NaN"),
+    ):
+        mine.write_text("import torch\n" + code.replace(f"return {given}", f"return {wrong}"))
+        for words in (["evaluate", *single], ["stream", *common, "--set", "stream.way=1", "--set", "stream.shot=1"]):
+            sys.modules.pop(f"lcwof_method_{mine}", None)
+            registry._METHODS.pop("mine", None)
+            _, error = lcwof(*words)
+            assert isinstance(error, LcwofError) and why in str(error), (wrong, words[0], error)
+    sys.modules.pop(f"lcwof_method_{mine}", None)
+    registry._METHODS.pop("mine", None)
+    mine.write_text(re.sub(r"yield (MyState|\w*State)\(", r"return \1(", code))
+    _, error = lcwof("evaluate", *single)
+    assert isinstance(error, LcwofError) and "Mine.grow must yield states" in str(error)

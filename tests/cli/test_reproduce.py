@@ -31,6 +31,7 @@ from lcwof.report.reproduction import (
     Place,
     Reproduction,
     Runs,
+    read_reproduction,
     reproductions,
 )
 
@@ -111,6 +112,38 @@ tuned = false
     assert (out / "strokes" / "mlp" / "pn-5w1s" / "run.json").stat().st_mtime_ns == made
     listed = run("--list")
     assert "mini-gfsl" in listed and "(framework)" in listed and "table 13" in listed
+
+    def refused(old: str, new: str, *more: str) -> str:
+        other = tmp_path / "other.toml"
+        other.write_text(file.read_text().replace(old, new))
+        with pytest.raises(LcwofError) as error:
+            runner.invoke(app, ["reproduce", str(other), "-o", str(out), *more], catch_exceptions=False)
+        return str(error.value)
+
+    assert "base-mlp.safetensors was made otherwise (epochs)" in refused("epochs = 2 }", "epochs = 3 }")
+    assert "unknown key method.novl" in refused('"pn" }', '"pn", novl = 1.0 }', "-o", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists(), "before any work"
+    assert "no base model for resnet12" in refused(
+        "[bases]", '[bases]\nconv4 = { recipe = "fast.toml" }', "-o", str(tmp_path / "new")
+    )
+    assert "--base strokes/mlpp: the base models asked for are strokes/mlp." in refused(
+        "", "", "--base", "strokes/mlpp=f"
+    )
+    edited = tmp_path / "edited.toml"
+    edited.write_text(file.read_text().replace('"pn" }', '"pn", novel_bias = 5.0 }'))
+    result = runner.invoke(app, ["reproduce", str(edited), "-o", str(out), "--show"])
+    assert "pn-5w1s is left out: a run of other settings (method)." in result.output
+    ran = {c["row"] for c in json.loads((out / "edited.json").read_text())["cells"] if c["mean"] is not None}
+    assert ran == {"yes"}
+
+
+def test_a_study_like_one_of_the_package_needs_no_copy_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('like = "mini-gfsl"\nepisodes = 7\n')
+    assert read_reproduction(file) == dataclasses.replace(KNOWN["mini-gfsl"], episodes=7, key="own")
+    (tmp_path / "mini-gfsl.toml").write_text('table = "batch-norm"\ndata = "strokes"\nbases = {}\n')
+    assert read_reproduction(file).data == "strokes", "one beside it comes first"
+    assert KNOWN["mini-gfsl"].remarks and not dataclasses.replace(KNOWN["mini-gfsl"], data="strokes").remarks
 
 
 def shrunk(what: Reproduction) -> Reproduction:

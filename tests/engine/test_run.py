@@ -295,3 +295,23 @@ def test_devices_are_checked() -> None:
 def test_learners_at_once_suit_the_method(strokes_model: BaseModel) -> None:
     assert learners_at_once(Prototypes(), strokes_model) == 100
     assert learners_at_once(LCwoF(), strokes_model) == 10
+
+
+def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    rows, about = run.path / "rows.jsonl", run.path / "run.json"
+    lines, story = rows.read_text().splitlines(keepends=True), about.read_text()
+    shorter = json.dumps({"episode": 8, "hm": 50.0}) + "\n"
+    for damaged in (lines[:5], lines * 2, [*lines[:-1], lines[0]], [*lines[:-1], shorter]):
+        rows.write_text("".join(damaged))
+        with pytest.raises(LcwofError, match=r"rows\.jsonl is damaged"):
+            Run.read(run.path)
+    rows.write_text("".join([*lines[:2], "{oh", *lines[2:]]))
+    with pytest.raises(LcwofError, match=r"rows.jsonl, line 3: damaged"):
+        Run.read(run.path)
+    rows.write_text("".join(lines))
+    assert Run.read(run.path).rows == run.rows
+    for text in ("{bad", "{}", "[]", story[:40]):
+        about.write_text(text)
+        with pytest.raises(LcwofError, match=r"run\.json is damaged"):
+            Run.read(run.path)

@@ -152,6 +152,8 @@ def recipes_of(start: Recipe, methods: str) -> dict[str, Recipe]:
     """A recipe for each method by name. A wrong name is found here, before any work starts."""
     words = [word.strip() for word in methods.split(",") if word.strip()]
     ours = [name for name in method_names() if own_code(get_method(name)) is None]  # those of files are named by these
+    if not words:
+        raise LcwofError("--methods names none: give some of `lcwof methods`, commas between, or all.")
     names = dict.fromkeys(name for word in words for name in (ours if word == "all" else [word]))
     found: dict[str, Recipe] = {}
     for name in names:

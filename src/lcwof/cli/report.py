@@ -64,7 +64,10 @@ def report(
     finished = [path for path in runs if not path.name.endswith(".partial")]
     if len(finished) < len(runs):
         errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
-    found = [read_run(folder) for path in finished for folder in find_runs(path)]
+    folders = {folder.resolve(): folder for path in finished for folder in find_runs(path)}  # each once
+    found = [read_run(folder) for folder in folders.values()]
+    if any(run.about["model"] != found[0].about["model"] for run in found):
+        errors.print("The runs do not all start from the same base model: not every difference is the method's.")
     episodes = [run for run in found if isinstance(run, Run)]
     streams = [run for run in found if isinstance(run, StreamRun)]
     if format_ is not Format.html:

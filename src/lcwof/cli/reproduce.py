@@ -275,7 +275,8 @@ def _there(what: Reproduction, start: Recipe, out: Path) -> Runs:
         if (folder / "run.json").exists():
             run = read_run(folder)
             if other := other_settings(run, what.entry(place, setting, row, start, "", None)):
-                errors.print(f"{folder} is left out: a run of other settings ({', '.join(other)}).")
+                why = f"{folder} is left out: a run of other settings ({', '.join(other)})."
+                errors.print(why, markup=False, soft_wrap=True)
                 continue
             found[place, setting, row.run] = run
     return found

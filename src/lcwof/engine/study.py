@@ -183,6 +183,11 @@ class Study:
         about = json.loads(json.dumps(self.model(entry.recipe).told()))
         other += ["model"] if run.about["model"] != about else []
         other += other_settings(run, entry)
+        if other == [number]:
+            raise LcwofError(
+                f"{run.path} has {found[section][number]} {number}, more than the {asked[section][number]} asked for: "
+                "ask for as many, or choose another --out."
+            )
         if other:
             raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
         return run

@@ -114,7 +114,7 @@ def _best_and_worst(run: StreamRun, name: str, classes: Sequence[Sequence[ClassA
     for at, part in enumerate(classes, start=1):
         mean = sum(c.accuracy for c in part) / len(part)
         fallen = [c.forgotten for c in outcomes if c.session == at and c.forgotten is not None]
-        fell = f"{sum(fallen) / len(fallen):.1f}" if fallen else "–"
+        fell = f"{round(sum(fallen) / len(fallen), 1) + 0.0:.1f}" if fallen else "–"  # no -0.0
         ends = [f"<td>{escape(c.name)}<i>{c.accuracy:.1f}</i></td>" for c in (part[0], part[-1])]
         rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", f"<td>{fell}</td>", *ends]))
     caption = f"<b>{escape(name)}</b> right in the end by the session that classes came in, %"
