@@ -65,6 +65,20 @@ def test_a_base_model_is_made_after_its_teacher_and_with_it(tmp_path: Path, monk
     assert what._parts().__next__()[0] == Place("conv4"), "a teacher stands in for no backbone of the table"
 
 
+def test_a_base_model_made_otherwise_is_told_by_what_is_other(strokes_model: BaseModel) -> None:
+    how = Phase1(backbone="conv4", epochs=3, crop=(0.5, 1.0), teachers=("here/a.safetensors",))
+    kept = json.loads(json.dumps({**dataclasses.asdict(how), "teachers": ["elsewhere/a.safetensors"]}))
+
+    def other(asked: Phase1, **was: object) -> list[str]:
+        return cli._other_phase1(dataclasses.replace(strokes_model, about={"phase1": {**kept, **was}}), asked)
+
+    assert other(how) == [], "a teacher may have moved"
+    assert other(dataclasses.replace(how, teachers=())) == ["teachers"]
+    assert other(how, epochs=4, crop=None) == ["epochs", "crop"]
+    del kept["repeatable"]  # as those made before there was the setting
+    assert other(how) == [] and other(dataclasses.replace(how, repeatable=True)) == ["repeatable"]
+
+
 def test_a_study_of_one_s_own_runs_and_goes_on(tmp_path: Path) -> None:
     file, out = tmp_path / "own.toml", tmp_path / "out"
     file.write_text("""
