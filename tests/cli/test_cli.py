@@ -143,6 +143,17 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     assert isinstance(result.exception, LcwofError) and "was tuned for other settings" in str(result.exception)
 
 
+def test_info_tells_how_a_base_model_was_made(base: Path, tmp_path: Path) -> None:
+    said = lcwof("info", base)
+    assert "a base model: mlp" in said and "base classes (6): 0, 1, 2, 3, 4, 5" in said and "data: digits" in said
+    assert "on test images, %" in said and "tests are shown the common crop" in said
+    assert "backbone mlp" in said and "epochs " in said and "momentum" not in said, "what is other than the defaults"
+    assert json.loads(lcwof("info", base, "--json"))["about"]["phase1"]["backbone"] == "mlp"
+    (tmp_path / "not.safetensors").write_text("no")
+    result = runner.invoke(app, ["info", str(tmp_path / "not.safetensors")])
+    assert isinstance(result.exception, LcwofError) and "not a readable model file" in str(result.exception)
+
+
 def test_tune_stream_and_stream(base: Path, tmp_path: Path) -> None:
     short = ["--set", "phase1.lr=0.05", "--set", "phase1.schedule=one-cycle", "--set", "phase1.batch=32"]
     pseudo, tuned, run = tmp_path / "pseudo.safetensors", tmp_path / "tuned.toml", tmp_path / "run"

@@ -15,7 +15,9 @@ import lcwof
 from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, phase1_progress, progress_bar, say
 from lcwof.data.sources import is_image
 from lcwof.errors import LcwofError
-from lcwof.models.checkpoint import require_writable
+from lcwof.learning import Phase1
+from lcwof.models import BaseModel
+from lcwof.models.checkpoint import kind_of, require_writable
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file made by `lcwof fit`.")]
 
@@ -155,11 +157,21 @@ def predict(
     console.print(table)
 
 
-def info(model: ModelFile, json_: Json = False) -> None:
-    """Say what a model file holds: classes, backbone, accuracy, images kept.
+def info(
+    model: Annotated[Path, typer.Argument(help="Model file made by `lcwof fit` or `lcwof pretrain`.")],
+    json_: Json = False,
+) -> None:
+    """Say what a model file holds: classes, backbone, accuracy, images kept; of a base model, how it was made.
 
-    Example: lcwof info products.safetensors
+    Examples:
+
+    lcwof info products.safetensors
+
+    lcwof info base.safetensors
     """
+    if model.is_file() and kind_of(model) == "base model":
+        _base_info(BaseModel.load(model), json_)
+        return
     about = lcwof.FewShotClassifier.load(model, "cpu").describe()
     if json_:
         print(json.dumps(about))
@@ -170,6 +182,25 @@ def info(model: ModelFile, json_: Json = False) -> None:
         say(f"learned {number}: {', '.join(group)}")
     say(f"held-out accuracy after phase 1: {about['base accuracy on held-out images']}%")
     say("images kept: " + ", ".join(f"{n} {role}" for role, n in about["images kept"].items()))
+
+
+def _base_info(model: BaseModel, json_: bool) -> None:
+    about = model.description()
+    if json_:
+        print(json.dumps(about))
+        return
+    told = model.about
+    say(f"a base model: {model.backbone_name}, input {' x '.join(map(str, model.shape))}")
+    say(f"base classes ({len(model.classes)}): {', '.join(model.classes)}")
+    known = {"data": "data", "select accuracy": "accuracy on held-out images, %", "test accuracy": "on test images, %"}
+    for key, name in known.items():
+        if key in told:
+            say(f"{name}: {told[key]}")
+    shown = f"whole images at {model.view} pixels" if model.view else "the common crop"
+    say(f"tests are shown {shown}{' and its mirror image' * model.mirror}")
+    usual = asdict(Phase1())
+    made = {k: v for k, v in told.get("phase1", {}).items() if v != json.loads(json.dumps(usual.get(k)))}
+    say("phase 1, where other than the defaults: " + (", ".join(f"{k} {v}" for k, v in made.items()) or "nothing"))
 
 
 def _files(path: Path) -> list[Path]:

@@ -59,6 +59,18 @@ def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Ma
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read back what `save_tensors` wrote, or say in one sentence what the file is instead."""
+    tensors, header = _read(path)
+    if header["kind"] != kind:
+        raise LcwofError(f"{path} holds a {header['kind']}, but a {kind} is needed here.")
+    return tensors, json.loads(header["about"])
+
+
+def kind_of(path: Path) -> str:
+    """What a file holds."""
+    return _read(path, header_alone=True)[1]["kind"]
+
+
+def _read(path: Path, header_alone: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     if not path.exists():
         raise LcwofError(f"no file {path}.")
     if path.is_dir():
@@ -66,12 +78,11 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            names = [] if header_alone else file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise LcwofError(f"{path} is not a readable model file (truncated or another format): {error}.") from error
     if header.get("format") != FORMAT:
         found = header.get("format", "no format name")
         raise LcwofError(f"{path} was not written by lcwof: its header says {found!r}, expected {FORMAT!r}.")
-    if header["kind"] != kind:
-        raise LcwofError(f"{path} holds a {header['kind']}, but a {kind} is needed here.")
-    return tensors, json.loads(header["about"])
+    return tensors, header
