@@ -54,8 +54,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             close = difflib.get_close_matches(key, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."
             raise LcwofError(f"unknown key {where}.{key}: {hint}")
-    needed = [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
-    if lacking := [key for key in needed if key not in values]:
+    if lacking := [key for key in without_default(cls) if key not in values]:
         raise LcwofError(f"{where} lacks {', '.join(lacking)}.")
     converted = {key: _convert(value, known[key], f"{where}.{key}") for key, value in values.items()}
     for key, value in converted.items():
@@ -63,6 +62,11 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         if least is not None and isinstance(value, int) and value < least:
             raise LcwofError(f"{where}.{key} = {value}: at least {least} is needed.")
     return cls(**converted)
+
+
+def without_default(cls: type) -> list[str]:
+    """The fields of a dataclass that must be given."""
+    return [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]
 
 
 def _convert(value: Any, kind: Any, where: str) -> Any:

@@ -136,6 +136,9 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     assert "do not all start from the same base model" in result.stderr, "whatever the format"
     assert len(result.stdout.splitlines()) == 1 + 4, "a run named twice is one"
     assert "same base model" not in runner.invoke(app, [str(word) for word in [*shown[:3], *shown[4:]]]).stderr
+    story = tmp_path / "weak" / "run.json"
+    story.write_text(json.dumps({**json.loads(story.read_text()), "data": "others"}))
+    assert "same base model" not in runner.invoke(app, [str(word) for word in shown]).stderr, "nor could they"
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
     assert isinstance(result.exception, LcwofError) and "other settings (tuning, model)" in str(result.exception)
     shutil.rmtree(tmp_path / "c" / "pn")  # tuned, not evaluated: as an interruption leaves it

@@ -301,7 +301,8 @@ def test_what_the_trained_generator_makes_varies_as_embeddings_do(strokes: Datas
         with torch.no_grad():
             found = gan.generate(real[:, :5].mean(1)[None], 20, Randomness.of_episodes(0, [0]))
         made[steps] = variation(found.view(real.shape)) / variation(real)
-    assert 1.5 * made[0] < made[3000] < 1.5, made
+    before, after = made.values()
+    assert after > 1.5 * before and after < 1.5, made
 
 
 def test_players_of_the_gan_move_in_turn() -> None:

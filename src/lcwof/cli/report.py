@@ -66,7 +66,10 @@ def report(
         errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
     folders = {folder.resolve(): folder for path in finished for folder in find_runs(path)}  # each once
     found = [read_run(folder) for folder in folders.values()]
-    if any(run.about["model"] != found[0].about["model"] for run in found):
+    models: dict[object, list[object]] = {}  # of runs that stand beside each other
+    for run in found:
+        models.setdefault((type(run), run.about["data"]), []).append(run.about["model"])
+    if any(model != same[0] for same in models.values() for model in same):
         errors.print("The runs do not all start from the same base model: not every difference is the method's.")
     episodes = [run for run in found if isinstance(run, Run)]
     streams = [run for run in found if isinstance(run, StreamRun)]

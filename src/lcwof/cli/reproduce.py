@@ -246,6 +246,7 @@ def _base(
     file = out / what.data / f"base-{name}.safetensors"
     if base.taught_by:
         teacher = place._replace(backbone=base.taught_by)
+        # of a model that is there only the number of teachers is asked, so its teacher need not be
         taught = "" if file.exists() else _base(what, teacher, start, out, given, pseudo, study)
         how = dataclasses.replace(how, teachers=(taught,))
     if not file.exists():

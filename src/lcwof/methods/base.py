@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from lcwof.config import without_default
 from lcwof.data.episodes import Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs
@@ -242,6 +243,5 @@ def _require_complete(kind: type[Method], file: Path) -> None:
     config = getattr(kind, "Config", None)
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
         raise LcwofError(f"{file}: {kind.__name__} needs a Config, a dataclass of its settings, empty if it has none.")
-    without = [f.name for f in dataclasses.fields(config) if f.default is f.default_factory is dataclasses.MISSING]
-    if without:
+    if without := without_default(config):
         raise LcwofError(f"{file}: settings need defaults; of {kind.__name__}.Config {', '.join(without)} has none.")
