@@ -81,8 +81,9 @@ RATE = {"phase3.lr_head": [1e-3, 1e-2]}
 LOSS = {"phase3.loss_weight": [0.1, 1.0]}
 ABLATED = {
     "mini-gfsl": {
-        "lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
-        "lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "resnet12/lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "resnet12/lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "conv4/lcwof": ({}, {"weight_constraint": [5e1, 5e2, 5e3], **RATE}),
     },
     "distillation": {
         "lcwof-authors": ({}, {}),
@@ -137,10 +138,12 @@ ABLATED = {
 
 @pytest.mark.parametrize("key", sorted(ABLATED))
 def test_rows_of_lcwof_differ_in_what_their_table_is_about_and_in_nothing_else(key: str) -> None:
-    """By run: settings beside those of LCwoF with limited replay, and what is chosen on validation (None: nothing is).
-    Rows printed in the paper under names that say so have these settings."""
-    rows = {row.run: row for row in KNOWN[key].rows if row.method["name"] == "lcwof" and row.run != "lcwof-plus"}
-    assert {run: (row.method, row.grid if row.tuned else None) for run, row in rows.items()} == {
+    """By run, and backbone where it is of one: settings beside those of LCwoF with limited replay, and what is chosen on
+    validation (None: nothing is). Rows printed in the paper under names that say so have these settings."""
+    rows = [row for row in KNOWN[key].rows if row.method["name"] == "lcwof" and row.run != "lcwof-plus"]
+    named = {f"{row.backbone}/{row.run}" if row.backbone else row.run: row for row in rows}
+    assert len(named) == len(rows)
+    assert {run: (row.method, row.grid if row.tuned else None) for run, row in named.items()} == {
         run: ({**LIM, **more}, grid) for run, (more, grid) in ABLATED[key].items()
     }
 
