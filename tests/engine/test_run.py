@@ -59,7 +59,7 @@ def test_a_run_folder_tells_the_whole_story(strokes: Dataset, strokes_model: Bas
     assert run.about["versions"]["torch"] and run.about["hardware"].startswith("cpu") and run.about["seconds"] >= 0
     curve = run.curves[0]
     moments = list(zip(curve["phase"], curve["epoch"], strict=True))
-    assert moments == [("phase 2", 0), ("phase 2", 2), ("phase 2", 4), ("phase 3", 0), ("phase 3", 2), ("phase 3", 4)]
+    assert moments == [("phase 2", 0), ("phase 2", 1), ("phase 2", 4), ("phase 3", 0), ("phase 3", 1), ("phase 3", 4)]
     assert curve["hm"][-1] == pytest.approx(run.rows[0]["hm"], abs=0.01)
     assert run.title == "lcwof 3w1s"
     mean, interval = run.summary()["N/N"]

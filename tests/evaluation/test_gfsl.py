@@ -146,14 +146,14 @@ def test_compiled_steps_have_as_many_learners_whatever_is_left_to_try(
 ) -> None:
     config = LCwoFConfig(phase2=Phase2(epochs=5), phase3=Phase3(epochs=5))
     grid = {"weight_constraint": [1.0, 10.0, 1e3]}
-    asked = (LCwoF, config, strokes_model, strokes, 3, 1, 5, 4)
+    asked = (LCwoF, config, strokes_model, strokes, 3, 1, 5, 8)
     plain = tune(*asked, grid=grid)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     sizes: list[int] = []
     start = LCwoF.start
     monkeypatch.setattr(LCwoF, "start", lambda self, b, f, n: sizes.append(n) or start(self, b, f, n))
     filled = tune(*asked, grid=grid, compute=Compute(torch.device("cpu"), compiled=True, parts=True))
-    assert sizes == [4] * 5, "three candidates, and the last once more"
+    assert sizes == [6] * 3, "three candidates on two of five episodes, the last time filled up, and never to eight"
     hm = [{str(c.settings): c.hm for c in tuning.candidates} for tuning in (filled, plain)]
     assert hm[0] == pytest.approx(hm[1], abs=1.0)
 

@@ -201,7 +201,7 @@ def test_settings_tried_side_by_side_come_to_what_each_comes_to_alone(
     method = short(name)
     base, fitted = prepare(method, strokes_model, strokes)
     (streams,) = StreamSource.of(strokes, way=3, shot=3, sessions=2, queries=10).draw([0, 1, 0, 1])
-    was = operator.attrgetter(key)(method.config)
+    was = operator.attrgetter(key)(method.config) or 1.0
     values = [float(was), float(was) / 100]
 
     def learned(value: Any, count: int) -> torch.Tensor:

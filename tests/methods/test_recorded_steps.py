@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lcwof": ("lcwof", LCWOF),
     "lcwof, cosine head": ("lcwof", {**LCWOF, "head": "cosine", "start": "mean", "whiten": 0.3}),
     "lcwof, distillation": ("lcwof", {**LCWOF, "distillation.weight": 1.0, "bias": True}),
-    "lcwof, unlabelled images": ("lcwof", {**LCWOF, "distillation.weight": 1.0, "distillation.unlabelled": 9}),
+    "lcwof, unlabelled images": ("lcwof", {**LCWOF, "distillation.weight": [0.5, 5.0], "distillation.unlabelled": 9}),
     "lcwof, own statistics": ("lcwof", {**LCWOF, "batch_norm": "adapting"}),
     "lcwof, mixed batches": ("lcwof", {**LCWOF, "phase3.per_batch": 3, "phase3.replay": "unlim"}),
     "lcwof, side by side": ("lcwof", {**LCWOF, "weight_constraint": [1.0, 100.0], "phase3.lr_head": [1e-3, 1e-2]}),

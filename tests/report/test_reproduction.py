@@ -138,8 +138,8 @@ ABLATED = {
 
 @pytest.mark.parametrize("key", sorted(ABLATED))
 def test_rows_of_lcwof_differ_in_what_their_table_is_about_and_in_nothing_else(key: str) -> None:
-    """By run, and backbone where it is of one: settings beside those of LCwoF with limited replay, and what is chosen on
-    validation (None: nothing is). Rows printed in the paper under names that say so have these settings."""
+    """By run, and backbone where it is of one: settings beside those of LCwoF with limited replay, and what is chosen
+    on validation (None: nothing is). Rows printed in the paper under names that say so have these settings."""
     rows = [row for row in KNOWN[key].rows if row.method["name"] == "lcwof" and row.run != "lcwof-plus"]
     named = {f"{row.backbone}/{row.run}" if row.backbone else row.run: row for row in rows}
     assert len(named) == len(rows)

@@ -123,11 +123,13 @@ def evaluate_run(
 
 
 def _moments(method: Method, curves: int) -> Callable[[str, int], bool]:
-    """Measure each phase at its start, at about `curves` points, and (always, by the protocol) at the very end."""
+    """Measure each phase at its start, at about `curves` points after it, the end among them (which the protocol always
+    has of the last), closer together at first, where most changes."""
     if not curves:
         return lambda phase, epoch: False
-    step = {phase: max(1, epochs // curves) for phase, epochs in method.phases().items()}
-    return lambda phase, epoch: epoch % step.get(phase, 1) == 0
+    parts = [(i / curves) ** 2 for i in range(curves + 1)]
+    asked = {phase: {round(part * epochs) for part in parts} for phase, epochs in method.phases().items()}
+    return lambda phase, epoch: epoch in asked.get(phase, {epoch})
 
 
 def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) -> dict[str, Any]:

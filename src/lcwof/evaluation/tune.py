@@ -270,13 +270,15 @@ class _Search:
         """Some numbers after the other, with what each combination came to on them: tests, by epoch."""
         todo = list(self.numbers)
         while todo:
-            numbers = self.pick(todo[: even(len(self.numbers), max(1, self.at_once // len(group)))])
+            many = even(len(self.numbers), max(1, self.at_once // len(group)))
+            numbers = self.pick(todo[:many])
             size = max(1, self.at_once // len(numbers))  # of candidates, where not even one number of each fits
             tests: list[dict[int, Tests]] = []
             parts = [group[at : at + size] for at in range(0, len(group), size)]
+            full = len(parts[0]) * many if self.fills and prepared[0].inputs.compute.compiled else 0
             try:
                 for part in parts:
-                    tests += self._together(part, prepared, numbers, moments)
+                    tests += self._together(part, prepared, numbers, moments, full)
             except torch.OutOfMemoryError:
                 if len(parts[0]) * len(numbers) == 1:
                     raise
@@ -289,11 +291,11 @@ class _Search:
             yield numbers, tests
 
     def _together(
-        self, group: list[Settings], prepared: tuple[Base, Any], numbers: list[int], moments: Moments
+        self, group: list[Settings], prepared: tuple[Base, Any], numbers: list[int], moments: Moments, full: int
     ) -> list[dict[int, Tests]]:
-        compute, found = prepared[0].inputs.compute, [dict[int, Tests]() for _ in group]
-        full = min(self.at_once, len(group) * len(self.numbers)) if self.fills and compute.compiled else 0
-        method = self._method(group, len(numbers), full, compute.device)
+        """What each of a group came to on the numbers, by epoch. full: learners to fill up to, 0: as many as asked."""
+        found = [dict[int, Tests]() for _ in group]
+        method = self._method(group, len(numbers), full, prepared[0].inputs.device)
         for epoch, values, margins in self.learn(method, prepared, numbers * len(group), moments, full):
             split = values.double().split(len(numbers)), margins.split(len(numbers))
             for mine, *test in zip(found, *split, strict=True):

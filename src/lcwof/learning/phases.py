@@ -31,10 +31,14 @@ class Phase2(Descent):
 class Distillation:
     """Another way to preserve knowledge in phase 2: keep the answers about known classes as they were (KD)."""
 
-    weight: float = 0.0  # 0: none
+    weight: float = 0.0  # 0: none; a tensor (E,), one a learner, has no 0
     temperature: float = 2.0
     unlabelled: int = 0  # images of validation classes, without their labels, whose answers are kept as well (KD+)
     instead: bool = False  # of the weight constraint in phase 2
+
+    @property
+    def wanted(self) -> bool:
+        return isinstance(self.weight, Tensor) or self.weight != 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def learn_novel(
     """
     known = learners.base_head.shape[1]
     first = 0 if how.normalised else known  # of the classes that samples are scored among
-    more = unlabelled.to(support.device) if keep.weight and unlabelled is not None else support[0, :0]
+    more = unlabelled.to(support.device) if keep.wanted and unlabelled is not None else support[0, :0]
     joining = min(how.batch, len(more))  # images beside those of every batch
 
     def samples(epoch: int) -> tuple[Tensor, Tensor]:
@@ -87,11 +91,11 @@ def learn_novel(
     def objective(batch: Batch) -> Tensor:
         targets = torch.where(batch.labels >= 0, batch.labels - first, -1)
         loss = labelled_cross_entropy(batch.logits[..., first:], targets)
-        if keep.weight and before is not None:
+        if keep.wanted and before is not None:
             loss = loss + keep.weight * distillation(batch.logits, before.taught(batch)[1], keep.temperature)
         return loss
 
-    lam, how = 0.0 if keep.weight and keep.instead else lam, replace(how, batch=how.batch + joining)
+    lam, how = 0.0 if keep.wanted and keep.instead else lam, replace(how, batch=how.batch + joining)
     heads = ("novel_head",)
     yield from descend(
         learners, heads, samples, inputs, how, lam, draws, "phase 2", objective, not joining, recordable=True

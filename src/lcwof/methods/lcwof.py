@@ -60,7 +60,7 @@ class LCwoF(Method):
 
     Config = LCwoFConfig
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4), "phase3.lr_head": (1e-3, 1e-2)})
-    per_learner = frozenset({"weight_constraint"}) | {
+    per_learner = frozenset({"weight_constraint", "distillation.weight"}) | {
         f"{phase}.{field}" for phase in ("phase2", "phase3") for field in ("lr_head", "lr_tail", "loss_weight")
     }
     stop = ("phase 3", "phase3.epochs")
@@ -91,7 +91,7 @@ class LCwoF(Method):
         if config.whiten and not (cosine and config.centred):
             raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
         keep = config.distillation
-        if not keep.weight and (keep.instead or keep.unlabelled):
+        if not keep.wanted and (keep.instead or keep.unlabelled):
             raise LcwofError(
                 "method.distillation has settings but no weight: give method.distillation.weight, or none."
             )
@@ -116,7 +116,7 @@ class LCwoF(Method):
             learners.start_from_means(base.inputs, task.support, labels)
         yield LCwoFState("phase 2", 0, learners)
         if config.alternate:  # phase 2 is then part of `settle`
-            if learners.base_head.shape[1] > len(base.model.head) or config.distillation.weight:
+            if learners.base_head.shape[1] > len(base.model.head) or config.distillation.wanted:
                 raise LcwofError("method.alternate is for one set of novel classes, and without distillation.")
             return
         lam, draws = self.constraint(task.shots), task.draws["phase 2"]
