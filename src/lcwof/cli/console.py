@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +24,7 @@ from lcwof.engine import Recipe, read_recipe
 
 console = Console()
 errors = Console(stderr=True)
+_LINE_EVERY = 60.0  # seconds, where a bar cannot move
 
 Device = Annotated[str | None, typer.Option("--device", help="auto (default), cpu, cuda or mps.")]
 PrecisionName = Annotated[
@@ -60,7 +63,8 @@ def phase1_progress(show: Callable[..., None], epochs: int) -> Callable[[int, di
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[..., None]]:
-    """A bar on stderr; call it with (done, total) and, if you like, a short text."""
+    """A bar on stderr; call it with (done, total) and, if you like, a short text. In a file, where it would only show
+    when all is done, a line now and then tells how far the work is."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -71,10 +75,17 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
     )
     bar = Progress(*columns, console=errors)
     task = bar.add_task(label, total=None, text="")
+    begun = told = time.monotonic()
 
     def update(done: int, total: int, text: str = "") -> None:
+        nonlocal told
         bar.start()  # here, so that a mistake found before any work is told without an idle bar
         bar.update(task, completed=done, total=total, text=text)
+        now = time.monotonic()
+        if not errors.is_terminal and now - told >= _LINE_EVERY:
+            told, after = now, timedelta(seconds=round(now - begun))
+            line = f"{label.strip()} {done}/{total} after {after}" + (f", {text}" if text else "")
+            errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
         yield update
