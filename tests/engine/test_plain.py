@@ -16,8 +16,13 @@ from lcwof.models import BaseModel, build_backbone
 from lcwof.randomness import Randomness
 
 
-@pytest.mark.parametrize(("backbone", "shot"), [("mlp", 1), ("conv4", 5), ("resnet12", 1)])
-def test_three_learners_at_once_learn_what_each_learns_alone(digits: Dataset, backbone: str, shot: int) -> None:
+@pytest.mark.parametrize(
+    ("backbone", "shot", "blocks"),
+    [("mlp", 1, False), ("conv4", 5, False), ("conv4-wide", 1, False), ("resnet12", 1, False), ("resnet12", 1, True)],
+)
+def test_three_learners_at_once_learn_what_each_learns_alone(
+    digits: Dataset, backbone: str, shot: int, blocks: bool
+) -> None:
     torch.manual_seed(0)
     network = build_backbone(backbone, (1, 8, 8))
     head = torch.randn(6, network.dim) / network.dim**0.5
@@ -25,8 +30,8 @@ def test_three_learners_at_once_learn_what_each_learns_alone(digits: Dataset, ba
     model.mirror = backbone == "conv4"
     config = LCwoFConfig(
         weight_constraint=1.0,
-        phase2=Phase2(epochs=3, lr_tail=0.01, batch=4),
-        phase3=Phase3(epochs=2, lr_tail=0.01, lr_head=0.01, batch=5),
+        phase2=Phase2(epochs=3, lr_tail=0.01, batch=4, drop_blocks=blocks),
+        phase3=Phase3(epochs=2, lr_tail=0.01, lr_head=0.01, batch=5, drop_blocks=blocks),
     )
     method = LCwoF(dataclasses.replace(config))
     base, fitted = prepare(method, model, digits)

@@ -25,7 +25,7 @@ def test_learners_of_one_episode_share_what_they_look_at(
     inputs = Inputs(digits_model, digits.images, digits.augment, 1)
     seen: list[int] = []
     run = inputs._run
-    monkeypatch.setattr(inputs, "_run", lambda images, keys: seen.append(len(images)) or run(images, keys))
+    monkeypatch.setattr(inputs, "_run", lambda images, *noise: seen.append(len(images)) or run(images, *noise))
     index, draws = torch.arange(8).view(2, 4), Randomness.of_episodes(0, [5, 3, 5, 3, 5])
     shared = inputs.augmented(index[[0, 1, 0, 1, 0]], draws)
     assert sum(seen) == 8

@@ -108,9 +108,9 @@ def test_replay_is_drawn_once_for_lim_and_anew_for_unlim(
     seen: list[Tensor] = []
     original = inputs.augmented
 
-    def record(index: Tensor, draws: Randomness) -> Tensor:
+    def record(index: Tensor, draws: Randomness, blocks: bool) -> Tensor:
         seen.append(index.sort(dim=1).values)
-        return original(index, draws)
+        return original(index, draws, blocks)
 
     monkeypatch.setattr(inputs, "augmented", record)
     how = Phase3(epochs=6, replay=replay)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_replay_per_class_can_be_set(digits: Dataset, digits_model: BaseModel, m
     inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=5)
     sizes = []
     original = inputs.augmented
-    monkeypatch.setattr(inputs, "augmented", lambda index, d: sizes.append(index.shape[1]) or original(index, d))
+    monkeypatch.setattr(inputs, "augmented", lambda index, *how: sizes.append(index.shape[1]) or original(index, *how))
     exhaust(calibrate(learners, inputs, support, labels, pool, Phase3(epochs=1, replay_per_class=1), 1.0, draws))
     assert sizes == [6 * 1 + 2 * 5]
 
@@ -158,13 +158,15 @@ def test_drop_layers_are_on_and_depend_on_the_learner_alone(digits: Dataset) -> 
     head = torch.randn(6, 640) / 25
     model = BaseModel("resnet12", backbone, head, digits.split.base, (1, 8, 8), digits.mean, digits.std)
 
+    how = Phase2(epochs=2, batch=1, drop_blocks=True)
+
     def tails(numbers: list[int]) -> dict[str, Tensor]:
         inputs = Inputs(model, digits.images, digits.augment, 1)
         draws = Randomness.of_episodes(0, numbers)
         support = EpisodeSource.of(digits, "novel", 2, 1).draw(numbers).support.flatten(1)
         labels = (torch.arange(2) + 6).expand(len(numbers), -1)
         learners = Learners.start(inputs, len(draws)).grown(2, draws)
-        exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=2, batch=1), 1.0, draws))
+        exhaust(learn_novel(learners, inputs, support, labels, how, 1.0, draws))
         return learners.weights()
 
     together, alone = tails([0, 1, 2]), tails([1])
@@ -174,6 +176,25 @@ def test_drop_layers_are_on_and_depend_on_the_learner_alone(digits: Dataset) -> 
     inputs.augments = True
     noisy = inputs.augmented(torch.tensor([[0, 0]]), Randomness.of_episodes(0, [0]))
     assert not torch.allclose(noisy[0, 0], noisy[0, 1]), "the same image twice meets different dropout in the trunk"
+
+
+def test_blocks_are_dropped_where_that_is_asked_and_only_there(digits: Dataset) -> None:
+    """By trunk and tail: ResNet-12 has a DropBlock in either, which in phases 2 and 3 the authors' code hardly uses."""
+    torch.manual_seed(0)
+    shape = (1, 40, 40)
+    head = torch.randn(6, 640)
+    model = BaseModel("resnet12", build_backbone("resnet12", shape), head, digits.split.base, shape, (0.5,), (0.3,))
+    draws, index = Randomness.of_episodes(0, [0]), torch.tensor([[0, 1]])
+    inputs = Inputs(model, digits.images, Augment.none(), 1)
+    inputs.augments = True
+    without, again, dropped = (inputs.augmented(index, draws, blocks) for blocks in (False, False, True))
+    assert torch.equal(without, again) and not torch.allclose(without, dropped)
+    assert (dropped == 0).sum() > (without == 0).sum()
+    learners = Learners.start(inputs, 1)
+    whole, keyed, holes = (
+        learners.scored(learners.weights(), without, *how)[0] for how in ((), (draws.keys,), (draws.keys, True))
+    )
+    assert torch.equal(whole, keyed) and not torch.allclose(whole, holes)
 
 
 def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model: BaseModel) -> None:

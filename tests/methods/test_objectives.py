@@ -226,8 +226,8 @@ def test_learners_that_are_as_they_were_before_are_not_at_fault_whatever_is_drop
     inputs = Inputs(model, images, Augment.none(), 1)
     learners = Learners.start(inputs, 2)
     maps, keys = inputs.plain(torch.arange(6).expand(2, -1)), torch.tensor([3, 4])
-    seen = learners.scored(learners.weights(), maps, keys)
-    batch = Batch(maps, *seen, torch.zeros(2, 6, dtype=torch.long), keys)
+    seen = learners.scored(learners.weights(), maps, keys, blocks=True)
+    batch = Batch(maps, *seen, torch.zeros(2, 6, dtype=torch.long), keys, blocks=True)
     for mine, theirs, whole in zip(
         seen, learners.taught(batch), learners.scored(learners.weights(), maps), strict=True
     ):

@@ -5,7 +5,7 @@ from torch.func import functional_call
 
 from lcwof.errors import LcwofError
 from lcwof.models import backbone_names, build_backbone
-from lcwof.models.layers import BatchNorm2d, DropBlock, Dropout, Noise
+from lcwof.models.layers import BatchNorm2d, ChannelDropout, DropBlock, Dropout, Noise
 
 SHAPE = (3, 20, 20)
 
@@ -45,6 +45,17 @@ def test_the_papers_resnet12() -> None:
     assert sum(p.numel() for p in backbone.parameters()) == 12_424_320
 
 
+def test_the_authors_conv4() -> None:
+    backbone = build_backbone("conv4-wide", (3, 84, 84)).eval()
+    maps = backbone.trunk(1)(torch.zeros(2, 3, 84, 84))
+    assert maps.shape == (2, 256, 10, 10) and backbone.tail(1)(maps).shape == (2, 128)
+    assert sum(p.numel() for p in backbone.parameters()) == 3_487_616
+    backbone.train()
+    embedded = backbone(torch.randn(40, 3, 84, 84))
+    torch.testing.assert_close(embedded.mean(0), torch.zeros(128), atol=1e-4, rtol=0)
+    torch.testing.assert_close(embedded.var(0, correction=0), torch.ones(128), atol=1e-2, rtol=0)
+
+
 def test_frozen_bn_is_what_torch_computes_in_evaluation_mode() -> None:
     norm = BatchNorm2d(4)
     norm.train()
@@ -55,7 +66,7 @@ def test_frozen_bn_is_what_torch_computes_in_evaluation_mode() -> None:
     torch.testing.assert_close(norm(x), expected)
 
 
-@pytest.mark.parametrize("layer", [Dropout(0.3), DropBlock(0.3, size=2)])
+@pytest.mark.parametrize("layer", [Dropout(0.3), ChannelDropout(0.3), DropBlock(0.3, size=2)])
 def test_dropping_keeps_the_mean_and_drops_the_stated_part(layer: torch.nn.Module) -> None:
     x = torch.ones(1, 400, 10, 6, 6)
     noise = Noise(lambda shape: torch.rand(shape, generator=torch.Generator().manual_seed(0)))
@@ -64,6 +75,18 @@ def test_dropping_keeps_the_mean_and_drops_the_stated_part(layer: torch.nn.Modul
     dropped = float((out == 0).float().mean())
     assert 0.22 < dropped < 0.32  # overlapping blocks drop a little less than the rate
     assert torch.equal(layer(x, None), x)
+
+
+def test_whole_channels_are_dropped_and_the_same_stacked_or_not() -> None:
+    noise = Noise(lambda shape: torch.rand(shape, generator=torch.Generator().manual_seed(0)))
+    x = torch.rand(6, 50, 3, 4) + 1  # above 0
+    out = ChannelDropout(0.3)(x, noise)
+    whole = (out == 0).flatten(2)
+    assert torch.equal(whole.all(-1), whole.any(-1)) and 0.2 < float(whole.float().mean()) < 0.4
+    kept = ~whole.all(-1)
+    torch.testing.assert_close(out[kept], x[kept] / 0.7)
+    stacked = ChannelDropout(0.3)(x.view(2, 3, 50, 3, 4).movedim(2, -1), noise)
+    torch.testing.assert_close(stacked.movedim(-1, 2).flatten(0, 1), out)
 
 
 def test_strength_ramps_dropblock_alone() -> None:

@@ -81,9 +81,8 @@ RATE = {"phase3.lr_head": [1e-3, 1e-2]}
 LOSS = {"phase3.loss_weight": [0.1, 1.0]}
 ABLATED = {
     "mini-gfsl": {
-        "resnet12/lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
         "resnet12/lcwof-unlim": ({"phase3.replay": "unlim"}, {"weight_constraint": [5e2, 5e3], **RATE}),
-        "conv4/lcwof": ({}, {"weight_constraint": [5e1, 5e2, 5e3], **RATE}),
     },
     "distillation": {
         "lcwof-authors": ({}, {}),

@@ -73,7 +73,8 @@ class PlainEpisode:
             for step, at in enumerate(range(0, len(index), how.batch)):
                 batch = slice(at, at + how.batch)
                 chosen = order[batch]
-                embedded = self._embed(index[chosen], numbers[batch], keys[batch], draws["drop", epoch, step].keys)
+                noise = keys[batch], draws["drop", epoch, step].keys, how.drop_blocks
+                embedded = self._embed(index[chosen], numbers[batch], *noise)
                 logits = embedded @ torch.cat([self.base_head, self.novel_head]).T
                 loss = how.loss_weight * F.cross_entropy(logits, labels[chosen])
                 pairs = zip(self.tail.parameters(), self.anchor, strict=True)
@@ -83,15 +84,15 @@ class PlainEpisode:
                 torch.nn.utils.clip_grad_norm_(weights, how.clip)
                 optimiser.step()
 
-    def _embed(self, index: Tensor, numbers: Tensor, keys: Tensor, tail_key: Tensor) -> Tensor:
+    def _embed(self, index: Tensor, numbers: Tensor, keys: Tensor, tail_key: Tensor, blocks: bool) -> Tensor:
         inputs: Inputs = self.inputs
         pixels = inputs.pixels[index]
         if inputs.augments:
             pixels = augment_batch(pixels, numbers, inputs.augment, inputs.size)
-            maps = self.trunk(inputs.model.normalise(pixels), keyed_noise(keys))
+            maps = self.trunk(inputs.model.normalise(pixels), keyed_noise(keys, blocks))
         else:
             maps = inputs.plain(index)
-        return self.tail(maps, _noise_of_one(tail_key))
+        return self.tail(maps, _noise_of_one(tail_key, blocks))
 
     @torch.no_grad()
     def logits(self, index: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class PlainEpisode:
         return embedded @ torch.cat([self.base_head, self.novel_head]).T
 
 
-def _noise_of_one(key: Tensor) -> Noise:
+def _noise_of_one(key: Tensor, blocks: bool) -> Noise:
     """The noise of a learner's tail, for a tail that is not stacked."""
     calls = 0
 
@@ -113,4 +114,4 @@ def _noise_of_one(key: Tensor) -> Noise:
         calls += 1
         return uniform(substream(key, calls), shape)[0]
 
-    return Noise(numbers)
+    return Noise(numbers, float(blocks))

@@ -27,7 +27,7 @@ _FUSE_MORE = {"realize_reads_threshold": 64, "realize_acc_reads_threshold": 64, 
 class Inputs:
     """Trunk outputs ("maps") of images, channels last. Plain ones are computed once per image and kept.
 
-    Augmented images also meet the trunk's dropout, which the authors leave on in all phases.
+    Augmented images also meet the trunk's dropout, which the authors leave on in all phases; its DropBlock if asked.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Inputs:
         self._row = torch.full((2 * len(images),), -1)  # where in _maps an image's map lies; then mirror images
 
     @torch.no_grad()
-    def augmented(self, index: Tensor, draws: Randomness) -> Tensor:
+    def augmented(self, index: Tensor, draws: Randomness, blocks: bool = False) -> Tensor:
         """Maps of freshly augmented images, index (E, M) -> (E, M, ...); what is drawn depends on the learner alone.
         Learners of the same episode that look at the same images, as where settings are tried, share their maps."""
         if not self.augments:
@@ -71,15 +71,16 @@ class Inputs:
             first, which = _repeated(draws.episodes)
             once = index[first]
             if torch.equal(index, once[which]):
-                return self.augmented(once, draws.part(first))[which]
+                return self.augmented(once, draws.part(first), blocks)[which]
         numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
         keys = draws["drop"].spread(index.shape[1])
         flat = index.flatten()
         step = even(len(flat), self.chunk)
-        parts = [
-            self._run(*self._mark(self._augment(*self._mark(self.pixels[flat[part]], numbers[part])), keys[part]))
-            for part in (slice(at, at + step) for at in range(0, len(flat), step))
-        ]
+        parts = []
+        for part in (slice(at, at + step) for at in range(0, len(flat), step)):
+            images = self._augment(*self._mark(self.pixels[flat[part]], numbers[part]))
+            images, drawn = self._mark(images, keys[part])
+            parts.append(self._run(images, drawn, blocks))
         return torch.cat(parts).unflatten(0, index.shape)
 
     def _mark(self, *batch: Tensor) -> tuple[Tensor, ...]:
@@ -99,8 +100,8 @@ class Inputs:
         inputs = self.model.normalise(inputs)
         return channels_last(inputs.to(self.compute.dtype)) if self._convolves else inputs
 
-    def _through_trunk(self, inputs: Tensor, keys: Tensor) -> Tensor:
-        return _whole(self.trunk(inputs, keyed_noise(keys)))
+    def _through_trunk(self, inputs: Tensor, keys: Tensor, blocks: bool) -> Tensor:
+        return _whole(self.trunk(inputs, keyed_noise(keys, blocks)))
 
     @torch.no_grad()
     def plain(self, index: Tensor, mirrored: bool = False) -> Tensor:

@@ -77,12 +77,14 @@ class Learners:
         """Joint logits: maps (E, B, ...) -> (E, B, C_B + C_N)."""
         return self.joint(self.weights(), maps)
 
-    def joint(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> Tensor:
-        return self.scored(weights, maps, keys)[1]
+    def joint(self, weights: dict[str, Tensor], maps: Tensor) -> Tensor:
+        return self.scored(weights, maps)[1]
 
-    def scored(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def scored(
+        self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None = None, blocks: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Embeddings and joint logits."""
-        embedded = self.structure.embed(weights, maps, keys)
+        embedded = self.structure.embed(weights, maps, keys, blocks)
         heads = torch.cat([weights["base_head"], weights["novel_head"]], dim=1)
         return embedded, self.scoring.logits(embedded, heads)
 
@@ -90,7 +92,7 @@ class Learners:
     def taught(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Embeddings and joint logits of a batch to hold other learners to. The same is dropped as with these, so that
         learners with these weights would not be at fault; BN statistics of their own stay as they are."""
-        return self.scored(self.weights(), batch.maps, None if self.statistics else batch.keys)
+        return self.scored(self.weights(), batch.maps, None if self.statistics else batch.keys, batch.blocks)
 
 
 def fresh_head(way: int, known: Tensor, draws: Randomness) -> Tensor:
@@ -112,6 +114,8 @@ class Descent:
     weight_decay: float = 1e-4
     clip: float = 100.0  # largest gradient norm of a learner; keeps large lambdas stable, so part of the method
     loss_weight: float = 1.0  # of the cross-entropy
+    # Whether DropBlock drops. The authors' ramp begins anew with every episode, whose few steps hardly get it going.
+    drop_blocks: bool = False
 
 
 Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M), joint labels (E, M)
@@ -119,14 +123,15 @@ Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss may look at: maps (E, B, ...), embeddings (E, B, D), joint logits (E, B, C), labels (E, B) and what
-    the drop layers drop by, (E,)."""
+    """What a loss may look at: maps (E, B, ...), embeddings (E, B, D), joint logits (E, B, C), labels (E, B), what the
+    drop layers drop by, (E,), and whether DropBlock does."""
 
     maps: Tensor
     embedded: Tensor
     logits: Tensor
     labels: Tensor
     keys: Tensor | None = None
+    blocks: bool = False
 
 
 Objective = Callable[[Batch], Tensor]  # the loss of each learner, (E,)
@@ -170,12 +175,12 @@ def descend(
             if shuffled:
                 order = draws["order", epoch].permutation(index.shape[1])
                 index, labels = index.gather(1, order), labels.gather(1, order)
-            yield inputs.augmented(index, draws["augment", epoch]), labels
+            yield inputs.augmented(index, draws["augment", epoch], how.drop_blocks), labels
 
     def step(maps: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
         leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
-        found = learners.scored({**weights, **leaves}, maps, keys)
-        loss = how.loss_weight * objective(Batch(maps, *found, labels, keys))
+        found = learners.scored({**weights, **leaves}, maps, keys, how.drop_blocks)
+        loss = how.loss_weight * objective(Batch(maps, *found, labels, keys, how.drop_blocks))
         optimiser.step(torch.autograd.grad(loss.sum(), list(leaves.values())))
         return loss.detach()
 

@@ -20,8 +20,9 @@ from lcwof.randomness import substream, uniform
 _FUSE_MORE = {"realize_reads_threshold": 6}
 
 
-def keyed_noise(keys: Tensor) -> Noise:
-    """Noise for drop layers from keyed streams; each layer that asks gets numbers of its own."""
+def keyed_noise(keys: Tensor, blocks: bool = False) -> Noise:
+    """Noise for drop layers from keyed streams; each layer that asks gets numbers of its own. DropBlock drops only if
+    `blocks` are asked for."""
     calls = 0
 
     def numbers(shape: torch.Size) -> Tensor:
@@ -29,7 +30,7 @@ def keyed_noise(keys: Tensor) -> Noise:
         calls += 1
         return uniform(substream(keys, calls), shape[1:])
 
-    return Noise(numbers)
+    return Noise(numbers, float(blocks))
 
 
 class Tail:
@@ -54,9 +55,15 @@ class Tail:
         return {name: stack(weight, learners) for name, weight in self.anchor.items()}
 
     def embed(
-        self, weights: Mapping[str, Tensor], maps: Tensor, keys: Tensor | None = None, once: bool = False
+        self,
+        weights: Mapping[str, Tensor],
+        maps: Tensor,
+        keys: Tensor | None = None,
+        blocks: bool = False,
+        once: bool = False,
     ) -> Tensor:
-        """Embeddings in float32: maps (E, B, ...) -> (E, B, D). With keys, one a learner, the drop layers drop.
+        """Embeddings in float32: maps (E, B, ...) -> (E, B, D). With keys, one a learner, the drop layers drop; with
+        `blocks`, DropBlock too.
 
         once: not worth compiling for these shapes.
         """
@@ -67,15 +74,15 @@ class Tail:
         if own:
             self.chain.train(keys is not None)
             try:
-                return self._run(rounded | own, maps, keys)
+                return self._run(rounded | own, maps, keys, blocks)
             finally:
                 self.chain.eval()
         if once or not self.compute.compiled:
-            return self._run(rounded, maps, keys)
-        return self._embed(rounded, _even_rows(maps), keys)[:, : maps.shape[1]]
+            return self._run(rounded, maps, keys, blocks)
+        return self._embed(rounded, _even_rows(maps), keys, blocks)[:, : maps.shape[1]]
 
-    def _run(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None) -> Tensor:
-        noise = None if keys is None else keyed_noise(keys)
+    def _run(self, weights: dict[str, Tensor], maps: Tensor, keys: Tensor | None, blocks: bool) -> Tensor:
+        noise = None if keys is None else keyed_noise(keys, blocks)
         return functional_call(self.chain, weights, (maps, noise)).float()
 
 

@@ -15,7 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lcwof.errors import LcwofError
-from lcwof.models.layers import BatchNorm2d, Conv2d, DropBlock, Dropout, Linear, Noise, flat, halve, sides
+from lcwof.models.layers import (
+    BatchNorm2d,
+    ChannelDropout,
+    Conv2d,
+    DropBlock,
+    Dropout,
+    Linear,
+    Noise,
+    flat,
+    halve,
+    sides,
+)
 
 Builder = Callable[[tuple[int, ...]], "Backbone"]
 
@@ -96,37 +107,59 @@ def build_backbone(name: str, shape: tuple[int, ...]) -> Backbone:
 
 
 class ConvBlock(nn.Module):
-    """3x3 convolution, BN, ReLU, max-pool."""
+    """3x3 convolution, BN, max-pool, ReLU or, with a slope, leaky ReLU (in this order: the same, on a quarter of the
+    numbers); then some channels are dropped."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, slope: float = 0.0, drop: float = 0.0) -> None:
         super().__init__()
         self.conv, self.norm = Conv2d(inputs, outputs, 3), BatchNorm2d(outputs)
+        self.slope, self.drop = slope, ChannelDropout(drop) if drop else None
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return F.relu(halve(self.norm(self.conv(x))))  # in this order: the same, on a quarter of the numbers
+        x = halve(self.norm(self.conv(x)))
+        x = F.leaky_relu(x, self.slope) if self.slope else F.relu(x)
+        return self.drop(x, noise) if self.drop else x
 
 
 class Embedding(nn.Module):
-    """Flattens the maps of a last block and embeds them linearly."""
+    """Flattens the maps of a last block and embeds them linearly; `normalised`: then BN."""
 
-    def __init__(self, block: nn.Module, inputs: int, dim: int) -> None:
+    def __init__(self, block: nn.Module, inputs: int, dim: int, normalised: bool = False) -> None:
         super().__init__()
         self.block, self.linear = block, Linear(inputs, dim)
+        self.norm = BatchNorm2d(dim) if normalised else None
 
     def forward(self, x: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.linear(flat(self.block(x, noise)))
+        embedded = self.linear(flat(self.block(x, noise)))
+        if self.norm is None:
+            return embedded
+        # As maps of one position: (B, D, 1, 1), or (E, B, 1, 1, D).
+        return self.norm(embedded.unsqueeze(2).unsqueeze(2)).squeeze(2).squeeze(2)
+
+
+def _four_blocks(blocks: list[ConvBlock], side: int, normalised: bool = False) -> Backbone:
+    """The last stage, which adapts, is the last block with an embedding in 128 dimensions."""
+    for _ in blocks:
+        side = max(side // 2, 1)
+    inputs = blocks[-1].conv.out_channels * side**2
+    return Backbone([*blocks[:-1], Embedding(blocks[-1], inputs, 128, normalised)], 128)
 
 
 @register_backbone("conv4")
 def conv4(shape: tuple[int, ...]) -> Backbone:
-    """Four convolution blocks of widths 64-64-128-128, as in the few-shot works the paper's conv4 rows come from,
-    and a linear embedding; the last stage, which adapts, is the last convolution with the embedding."""
-    channels, side = shape[0], min(shape[1:])
-    widths = (channels, 64, 64, 128, 128)
-    for _ in range(4):
-        side = max(side // 2, 1)
-    blocks = [ConvBlock(a, b) for a, b in pairwise(widths)]
-    return Backbone([*blocks[:3], Embedding(blocks[3], widths[-1] * side**2, 128)], 128)
+    """Four convolution blocks of widths 64-64-128-128, as in many few-shot works, and a linear embedding."""
+    widths = (shape[0], 64, 64, 128, 128)
+    return _four_blocks([ConvBlock(a, b) for a, b in pairwise(widths)], min(shape[1:]))
+
+
+@register_backbone("conv4-wide")
+def conv4_wide(shape: tuple[int, ...]) -> Backbone:
+    """Four convolution blocks of widths 128-192-256-512 and a linear embedding with BN, as in the authors' released
+    code (whose second block alone does not pad its maps, which makes no difference to the size of the embedding)."""
+    widths = (shape[0], 128, 192, 256, 512)
+    drops = (0.0, 0.0, 0.1, 0.1)
+    blocks = [ConvBlock(a, b, 0.2, drop) for (a, b), drop in zip(pairwise(widths), drops, strict=True)]
+    return _four_blocks(blocks, min(shape[1:]), normalised=True)
 
 
 class WideBlock(nn.Module):

@@ -22,7 +22,7 @@ class Noise:
     """The randomness of dropout, handed in explicitly. No noise: nothing is dropped."""
 
     uniform: Callable[[torch.Size], Tensor]  # shape -> numbers in [0, 1)
-    strength: float | Tensor = 1.0  # part of DropBlock's full rate, which phase 1 ramps up
+    strength: float | Tensor = 1.0  # part of DropBlock's full rate, which phase 1 ramps up; 0.0: none is dropped
 
 
 class Conv2d(nn.Conv2d):
@@ -231,6 +231,21 @@ class Dropout(nn.Module):
         return x * (keep if x.dim() < 5 else keep.movedim(2, -1)) / (1 - self.rate)
 
 
+class ChannelDropout(nn.Module):
+    """Drops whole channels of maps."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
+        if noise is None:
+            return x
+        channels = x.shape[-1] if x.dim() == 5 else x.shape[1]
+        keep = noise.uniform(torch.Size((*x.shape[: x.dim() - 3], channels))) >= self.rate
+        return x * (keep[..., None, None, :] if x.dim() == 5 else keep[..., None, None]) / (1 - self.rate)
+
+
 class DropBlock(nn.Module):
     """Drops whole squares of a feature map (Ghiasi et al. 2018)."""
 
@@ -239,7 +254,7 @@ class DropBlock(nn.Module):
         self.rate, self.size = rate, size
 
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
-        if noise is None:
+        if noise is None or (isinstance(noise.strength, float) and not noise.strength):
             return x
         height, width = (x.shape[side] for side in sides(x))
         channels = x.shape[-1] if x.dim() == 5 else x.shape[1]
