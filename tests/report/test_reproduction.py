@@ -14,6 +14,7 @@ from lcwof.config import build
 from lcwof.engine import Recipe, Run, StreamRun
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES
+from lcwof.learning import Descent
 from lcwof.methods import BEST, get_method, method_names, own_code
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
@@ -330,6 +331,16 @@ def test_every_system_has_a_row_on_every_backbone(key: str) -> None:
     for place, setting, row in KNOWN[key].wanted():
         rows.setdefault((place, setting), set()).add(row.method["name"])
     assert len(every) == 16 and rows and all(found == every for found in rows.values())
+
+
+def test_dropped_blocks_are_all_that_their_benchmark_changes() -> None:
+    both = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "drop-block.toml")
+    without, dropped = both.rows
+    known = {row.run: row for row in KNOWN["batch-norm"].rows}[both.reference]
+    assert (without.run, without.method, without.grid) == (known.run, known.method, known.grid)
+    blocks = {"phase2.drop_blocks": True, "phase3.drop_blocks": True}
+    assert dropped.method == {**without.method, **blocks} and dropped.grid == without.grid
+    assert not Descent(epochs=1).drop_blocks, "as in the released code, whose ramp begins anew with every episode"
 
 
 def test_rows_without_a_bias_differ_in_nothing_else() -> None:
