@@ -114,8 +114,7 @@ class Descent:
     weight_decay: float = 1e-4
     clip: float = 100.0  # largest gradient norm of a learner; keeps large lambdas stable, so part of the method
     loss_weight: float = 1.0  # of the cross-entropy
-    # Whether DropBlock drops. The authors' ramp begins anew with every episode, whose few steps hardly get it going.
-    drop_blocks: bool = False
+    drop_blocks: bool = False  # whether DropBlock drops: the authors' ramps up anew in every episode, and hardly does
 
 
 Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M), joint labels (E, M)

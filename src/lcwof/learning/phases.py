@@ -29,9 +29,10 @@ class Phase2(Descent):
 
 @dataclass(frozen=True)
 class Distillation:
-    """Another way to preserve knowledge in phase 2: keep the answers about known classes as they were (KD)."""
+    """Another way to preserve knowledge in phase 2: keep the answers about known classes as they were (KD). The weight
+    may be a tensor (E,), one a learner, none of them 0."""
 
-    weight: float = 0.0  # 0: none; a tensor (E,), one a learner, has no 0
+    weight: float = 0.0  # 0: none
     temperature: float = 2.0
     unlabelled: int = 0  # images of validation classes, without their labels, whose answers are kept as well (KD+)
     instead: bool = False  # of the weight constraint in phase 2
