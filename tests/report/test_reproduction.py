@@ -242,13 +242,55 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(LcwofError, match="settings are for figures; a table has its own, 5w1s"):
         read_reproduction(file)
     file.write_text('like = "nothing"\ntable = "batch-norm"\n')
-    with pytest.raises(LcwofError, match=r"nothing\.toml"):
+    with pytest.raises(
+        LcwofError, match=r"like = 'nothing', but there is none beside it, and the package has alternate"
+    ):
         read_reproduction(file)
     with pytest.raises(LcwofError, match="is not a setting such as 5w1s"):
         way_and_shot("5-way")
     with pytest.raises(LcwofError, match="no base model for conv4"):
         KNOWN["mini-ifsl"].base("conv4")
     assert build(type(KNOWN["mini-ifsl"]), {"data": "x", "bases": {}, "minutes": 1}, "x").rows == ()
+
+
+STUDY = """
+table = "batch-norm"
+data = "strokes"
+bases = { conv4 = { recipe = "fast.toml" } }
+"""
+PN = '[[rows]]\nname = "a"\nrun = "pn"\nmethod = { name = "pn" }\n'
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (PN + PN.replace('"a"', '"b"').replace("}", ", novel_bias = 5.0 }"), "'a' and 'b' have one run, pn, and other"),
+        (PN + PN.replace('"pn"\n', '"pn-2"\n'), "two rows are named 'a'"),
+        (PN + 'backbone = "resnet-12"\n', "'a' is for resnet-12; there are conv4, resnet12"),
+        ('reference = "none"\n' + PN, "reference = 'none' is none of its runs, pn"),
+        ('reference = "pn"\nfigure = "overview"\n' + PN, "name a table or a figure"),
+    ],
+)
+def test_studies_that_would_show_one_run_for_two_or_leave_rows_out_are_refused(
+    tmp_path: Path, rows: str, why: str
+) -> None:
+    (tmp_path / "own.toml").write_text(STUDY + rows)
+    with pytest.raises(LcwofError, match=why):
+        read_reproduction(tmp_path / "own.toml")
+
+
+def test_a_row_may_name_the_backbone_of_the_paper_or_the_one_that_stands_in_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    for backbone in ("resnet12", "conv4"):
+        file.write_text(STUDY + PN + f'backbone = "{backbone}"\n')
+        assert [(place, row.run) for place, _, row in read_reproduction(file).wanted()] == [(Place("conv4"), "pn")]
+
+
+def test_the_figure_along_lambda_wants_one_in_every_row(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('like = "lambda-after-phase2"\n' + PN)
+    with pytest.raises(LcwofError, match="row 'a' has no weight_constraint"):
+        read_reproduction(file)
 
 
 def test_every_printed_row_stands_in_the_table() -> None:
@@ -275,9 +317,9 @@ def test_rows_of_a_table_are_over_the_same_episodes() -> None:
     assert frozen.cells[2].mean == 56.5 and frozen.cells[2].over == 2, "episodes that only one row has do not count"
     assert adapting.apart["5w1s"].mean == -1.5 and adapting.apart["5w1s"].episodes == 2 and not frozen.apart
     text = beside_markdown(what, [part], [])
-    assert "| 5w1s hm to LCwoF |" in text and "| −1.50 ± 0.98 | 2 |" in text
-    (apart,) = beside_json(what, [part], [])["to lcwof"]
-    assert (apart["row"], apart["hm"], apart["clear"]) == ("no", -1.5, True)
+    assert '| 5w1s hm to "yes" |' in text and "| −1.50 ± 0.98 | 2 |" in text
+    (apart,) = beside_json(what, [part], [])["differences"]
+    assert (apart["row"], apart["to"], apart["hm"], apart["clear"]) == ("no", "yes", -1.5, True)
     assert "−1.50 ± 0.98" in beside_html(what, [part], [])
 
 
@@ -301,6 +343,16 @@ def test_lines_measured_elsewhere_have_a_table_of_their_own() -> None:
     assert text.splitlines()[0].startswith("**t**, 7 episodes") and text.count("| epochs |") == 2
     assert "| 5 | 2.00 |\n" in text and "| 9 | 5.00 ± 0.50 |\n" in text
     assert panel_markdown(Panel("t", (here, here), "epochs", 7)).count("| epochs |") == 1
+
+
+def test_a_file_may_be_like_one_that_is_like_another_but_not_like_itself(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('like = "mini-ifsl-last"\nstreams = 3\n')
+    assert dataclasses.replace(read_reproduction(file), streams=10, key="mini-ifsl-last") == KNOWN["mini-ifsl-last"]
+    (tmp_path / "other.toml").write_text('like = "own"\n')
+    file.write_text('like = "other"\n')
+    with pytest.raises(LcwofError, match=r"like goes round in a circle, by way of own\.toml"):
+        read_reproduction(file)
 
 
 def test_a_file_may_be_like_another(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def reproduce(
     _require_known(given, wanted)
     if not show:
         for what in wanted:  # what cannot work is found before any work starts
+            if not what.wanted():
+                raise LcwofError(f"{what.key} has no rows to run.")
             for place, setting, row in _to_do(what, chosen):
                 what.base(place.backbone)
                 entry = what.entry(place, setting, row, start, "", None)
@@ -113,7 +115,7 @@ def reproduce(
             what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
         try:
             if not show:
-                with resumable(runs):
+                with resumable(out):
                     failed += _run(what, start, out, runs, given, chosen, studies)
         except LcwofError as error:
             if len(wanted) == 1:
@@ -207,22 +209,28 @@ def _run(
     only: set[str] | None,
     studies: dict[Path, Study],
 ) -> list[str]:
-    """out: the folder of base models; runs: that of the runs. Returns the runs that diverged."""
-    diverged = []
+    """out: the folder of base models; runs: that of the runs. Returns the runs that cannot be done, or diverge: the
+    others of the table are worth having."""
+    failed = []
     for place, setting, row in _to_do(what, only):
         folder = runs / what.data / str(place)
         study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
         file = _base(what, place, start, out, given, 0, study)
         pseudo = _base(what, place, start, out, given, what.pseudo, study) if what.pseudo and row.tuned else None
         entry = what.entry(place, setting, row, start, file, pseudo)
-        if study.attempt(entry) is None:
-            diverged.append(f"{place}/{entry.name}")
+        try:
+            done = study.attempt(entry)
+        except LcwofError as error:
+            errors.print(f"{place}/{entry.name}: {error}", markup=False, soft_wrap=True)
+            done = None
+        if done is None:
+            failed.append(f"{place}/{entry.name}")
             continue
         points = _points_file(what, runs)
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
-    return diverged
+    return failed
 
 
 def _names(place: Place, setting: str, row: OurRow) -> set[str]:

@@ -26,7 +26,7 @@ def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Se
         lines += [f"**{_title(part)}**", "", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
         for row in part.rows:
             cells = [*(_text(cell, "<br>") for cell in row.cells), *_apart(part, row)]
-            lines.append("| " + " | ".join([row.name, *cells, _over(row)]) + " |")
+            lines.append("| " + " | ".join([row.name.replace("|", r"\|"), *cells, _over(row)]) + " |")
         lines.append("")
     lines += [f"- {note}" for note in notes]
     return "\n".join(lines).rstrip() + "\n"
@@ -64,12 +64,12 @@ def beside_json(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
         for column, cell in zip(part.columns, row.cells, strict=True)
     ]
     apart = [
-        {"backbone": str(part.place), "row": row.name, "setting": setting, **paired_json(paired)}
+        {"backbone": str(part.place), "row": row.name, "to": part.reference, "setting": setting, **paired_json(paired)}
         for part in parts
         for row in part.rows
         for setting, paired in row.apart.items()
     ]
-    return {"key": what.key, "about": what.about, "cells": cells, "to lcwof": apart, "notes": list(notes)}
+    return {"key": what.key, "about": what.about, "cells": cells, "differences": apart, "notes": list(notes)}
 
 
 def beside_csv(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
@@ -104,11 +104,11 @@ def beside_latex(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
 
 
 def _apart_heads(part: ComparedPart) -> list[str]:
-    return [f"{setting} hm to LCwoF" for setting in _settings_apart(part)]
+    return [f'{setting} hm to "{part.reference}"' for setting in _settings_apart(part)]
 
 
 def _apart(part: ComparedPart, row: ComparedRow) -> list[str]:
-    """hm less that of LCwoF, in words, for each setting in which any row has it."""
+    """hm less that of the reference, in words, for each setting in which any row has it."""
     return [difference_words(row.apart[s]) if s in row.apart else "–" for s in _settings_apart(part)]
 
 

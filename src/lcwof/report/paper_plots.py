@@ -39,7 +39,10 @@ def plot_panels(what: Reproduction, runs: Runs) -> list[Panel]:
 def _curves(run: Run) -> Curves:
     curves = learning_curves(run)
     if curves is None:
-        raise LcwofError(f"{run.path} has no curves: the study needs `curves`, the number of points a phase.")
+        raise LcwofError(
+            f"{run.path} has no curves to draw: its method learns in one step, or the study lacks `curves`, the number "
+            "of points a phase."
+        )
     return curves
 
 

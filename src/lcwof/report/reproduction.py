@@ -144,7 +144,8 @@ class Reproduction:
 
     def rows_of(self, part: PaperPart) -> list[OurRow]:
         """Our rows for a part: those of the file, and the baselines that it prints."""
-        named = [row for row in self.rows if row.backbone in (None, part.backbone) and row.split in (None, part.split)]
+        backbones = (None, part.backbone, self.place_of(part).backbone)  # the paper's, or ours that stands in for it
+        named = [row for row in self.rows if row.backbone in backbones and row.split in (None, part.split)]
         known = {row.name for row in named}
         found = {row.name: row.method for row in part.rows if row.name not in known and row.method != "lcwof"}
         if not self.baselines:
@@ -197,12 +198,7 @@ def reproductions() -> dict[str, Reproduction]:
 def read_reproduction(file: Path) -> Reproduction:
     """One file, the package's or a user's own. `like` names another, beside it or of the package: what is not said is
     as there."""
-    values = read_toml(file)
-    if "like" in values:
-        name = f"{values.pop('like')}.toml"
-        beside, ours = file.with_name(name), RECIPES / "reproduce" / name
-        values = {**read_toml(ours if ours.exists() and not beside.exists() else beside), **values}
-    found = build(Reproduction, {**values, "key": file.stem}, file.stem)
+    found: Reproduction = build(Reproduction, {**_like(file), "key": file.stem}, file.stem)
     if (found.table is None) == (found.figure is None):
         raise LcwofError(f"{file}: name a table or a figure of the paper, one of the two.")
     if found.table and found.settings:
@@ -211,7 +207,53 @@ def read_reproduction(file: Path) -> Reproduction:
         raise LcwofError(f"{file}: the paper has no figure {found.figure!r}.")
     for row in found.rows:
         get_method(str(row.method.get("name")))
+    _require_sound(found, file)
     return found
+
+
+def _like(file: Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """What a file says, on top of what the one says that it is like."""
+    values = read_toml(file)
+    if "like" not in values:
+        return values
+    name = f"{values.pop('like')}.toml"
+    beside, ours = file.with_name(name), RECIPES / "reproduce" / name
+    other = ours if ours.exists() and (not beside.exists() or beside == file) else beside
+    if not other.exists():
+        known = ", ".join(sorted(each.stem for each in ours.parent.glob("*.toml")))
+        raise LcwofError(f"{file}: like = {other.stem!r}, but there is none beside it, and the package has {known}.")
+    if other in before:
+        raise LcwofError(f"{file}: like goes round in a circle, by way of {other.name}.")
+    return {**_like(other, (*before, file)), **values}
+
+
+def _require_sound(what: Reproduction, file: Path) -> None:
+    """Refuse what would leave rows out, or show one run for two."""
+    backbones = set(what.bases) | {part.backbone for part in what.paper.parts} if what.paper else set(what.bases)
+    for row in what.rows:
+        if row.backbone not in {None, *backbones}:
+            raise LcwofError(
+                f"{file}: row {row.name!r} is for {row.backbone}; there are {', '.join(sorted(backbones))}."
+            )
+        if what.figure == "lambda-after-phase2" and not row.method.get("weight_constraint"):
+            raise LcwofError(f"{file}: row {row.name!r} has no weight_constraint, which this figure is drawn along.")
+    runs: set[str] = set()
+    for place, _, rows in what._parts():
+        named: dict[str, OurRow] = {}
+        asked: dict[str, OurRow] = {}
+        for row in rows:
+            if row.name in named:
+                raise LcwofError(f"{file}: two rows are named {row.name!r} ({place}): give one another name.")
+            first = asked.setdefault(row.run, row)
+            if replace(first, name="", episodes=None) != replace(row, name="", episodes=None):
+                raise LcwofError(
+                    f"{file}: rows {first.name!r} and {row.name!r} have one run, {row.run}, and other settings: give "
+                    "one another `run`."
+                )
+            named[row.name] = row
+        runs |= asked.keys()
+    if what.paper and what.reference not in {"lcwof", *runs}:
+        raise LcwofError(f"{file}: reference = {what.reference!r} is none of its runs, {', '.join(sorted(runs))}.")
 
 
 def _settings(what: Reproduction) -> list[str]:
@@ -241,7 +283,7 @@ class Compared(NamedTuple):
 class ComparedRow(NamedTuple):
     name: str
     cells: list[Compared]
-    apart: dict[str, Paired]  # by setting: hm less that of the run `lcwof`, over the episodes that both have
+    apart: dict[str, Paired]  # by setting: hm less that of the reference, over the episodes that both have
 
 
 class ComparedPart(NamedTuple):
@@ -249,6 +291,7 @@ class ComparedPart(NamedTuple):
     printed_backbone: str
     columns: tuple[PaperColumn, ...]
     rows: list[ComparedRow]
+    reference: str  # the row that the others are compared with, as the table names it
 
 
 Runs = dict[tuple[Place, str, str], Run | StreamRun]  # by place, setting and the name of the row's run
@@ -270,7 +313,8 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
             cells = _cells(part.columns, printed, place, row, runs)
             apart = {s: p for s in part.settings if (p := _apart(what.reference, place, s, row, runs)) is not None}
             rows.append(ComparedRow(name, cells, apart))
-        found.append(ComparedPart(place, part.backbone, part.columns, rows))
+        reference = next((row.name for row in ours.values() if row.run == what.reference), what.reference)
+        found.append(ComparedPart(place, part.backbone, part.columns, rows, reference))
     return found
 
 
