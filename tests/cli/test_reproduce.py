@@ -189,15 +189,27 @@ def test_all_goes_on_after_one_that_cannot_be_run(tmp_path: Path, monkeypatch: p
     assert {file.suffix for file in tmp_path.glob("good.*")} == {".md", ".html", ".tex", ".csv", ".json"}
 
 
-def test_a_table_goes_on_after_a_row_that_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"phase2.lr_head": 1e38}, "lcwof-5w1s is left out: phase 2, epoch 2"),
+        (
+            {"distillation.weight": 1.0, "distillation.unlabelled": 9999},
+            "mlp/lcwof-5w1s: method.distillation.unlabelled",
+        ),
+    ],
+)
+def test_a_table_goes_on_after_a_row_that_diverges_or_cannot_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, float], why: str
+) -> None:
     base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
-    wild = {"name": "lcwof", "phase2.lr_head": 1e38, "phase2.epochs": 2, "phase3.epochs": 0}
+    wild = {"name": "lcwof", "phase2.epochs": 2, "phase3.epochs": 0, **settings}
     rows = (OurRow("no", "lcwof", wild, tuned=False), OurRow("yes", "pn", {"name": "pn"}, tuned=False))
     what = Reproduction("strokes", base, 1, rows, "batch-norm", episodes=2, key="one")
     monkeypatch.setattr(cli, "reproductions", lambda: {"one": what})
     result = CliRunner().invoke(app, ["reproduce", "one", "-o", str(tmp_path), "--only", "lcwof-5w1s,pn-5w1s"])
     assert str(result.exception) == "not all could be run: mlp/lcwof-5w1s; what is there of them is written."
-    assert "lcwof-5w1s is left out: phase 2, epoch 2" in result.output
+    assert why in result.output
     cells = json.loads((tmp_path / "one.json").read_text())["cells"]
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"yes"}
 

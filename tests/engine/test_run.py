@@ -315,3 +315,25 @@ def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, t
         about.write_text(text)
         with pytest.raises(LcwofError, match=r"run\.json is damaged"):
             Run.read(run.path)
+
+
+def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    assert fcntl
+    whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
+    (tmp_path / "r.partial").mkdir()
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path / "r.partial" / "held")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None and other.stdout.readline() == "held\n"
+    for overwrite in (False, True):
+        with pytest.raises(LcwofError, match=r"another process is at work in .*r\.partial: wait for it"):
+            evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", overwrite)
+    other.kill()  # which lets go
+    other.wait()
+    run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    assert run.rows == whole.rows and not (run.path / "held").exists()

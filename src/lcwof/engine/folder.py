@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # no Unix: two processes in one folder are not told apart there
+    fcntl = None  # type: ignore[assignment]
 
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import unfinished, write_aside
@@ -26,6 +31,7 @@ class RunFolder:
     final: Path
     about: dict[str, Any]
     started: float = field(default_factory=time.time)
+    _held: IO[str] | None = None  # while it is open, no other process works here
 
     @property
     def partial(self) -> Path:
@@ -47,6 +53,8 @@ class RunFolder:
         folder = cls(out, about)
         described = folder.partial / "run.json"
         asked = json.loads(json.dumps(about))
+        if folder.partial.exists():
+            folder._hold()
         if out.exists():
             if not (out / "run.json").exists():
                 raise LcwofError(f"{out} is there, but is not a run folder: choose another --out.")
@@ -58,6 +66,7 @@ class RunFolder:
                     folder.write(lambda: _copy(out, folder.partial))
         if described.exists() and overwrite:
             shutil.rmtree(folder.partial)
+            folder._held = None
         if described.exists():
             before = json.loads(described.read_text(encoding="utf-8"))
             if decides(before) != decides(asked):
@@ -66,8 +75,24 @@ class RunFolder:
             _remember(before, folder.about)
         else:
             folder.write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
+            folder._hold()
             folder.describe()
+        folder._hold()
         return folder
+
+    def _hold(self) -> None:
+        """Keep other processes out: each would take what this one does for what was left by one that was killed."""
+        if fcntl is None or self._held:
+            return
+        try:
+            self._held = (self.partial / "held").open("w")
+            fcntl.lockf(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LcwofError(
+                f"another process is at work in {self.partial}: wait for it, or choose another --out."
+            ) from None
+        except OSError:  # a file system that holds nothing
+            self._held = None
 
     @contextmanager
     def working(self, *numbers: int) -> Iterator[Callable[..., None]]:
@@ -110,6 +135,9 @@ class RunFolder:
 
     def finish(self) -> Path:
         self.describe()
+        if self._held:
+            self._held.close()
+            (self.partial / "held").unlink(missing_ok=True)
         if self.final.exists():
             shutil.rmtree(self.final)
         self.partial.rename(self.final)
