@@ -7,6 +7,7 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects
@@ -400,3 +401,45 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     assert "**after each phase**, 2 episodes" in text and "\n| 3 |" in text and "- Computed on" in text
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_the_teacher_of_a_model_for_choices_does_not_know_the_held_out_classes_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def noting(data: Any, how: Phase1, device: str, file: Path, title: str) -> None:
+        made[file.name] = len(data.split.base), how.teachers
+        file.touch()
+
+    monkeypatch.setattr(cli, "make_base", noting)
+    bases = {"conv4": {"recipe": "fast.toml", "taught_by": "mlp"}, "mlp": {"recipe": "video.toml"}}
+    what = Reproduction("digits", bases, 1, table="batch-norm", key="own")
+    cli._base(what, Place("conv4"), Recipe(), tmp_path, {}, 2, Study(tmp_path))
+    teacher = "base-mlp-pseudo2.safetensors"
+    assert made == {teacher: (4, ()), "base-conv4-pseudo2.safetensors": (4, (str(tmp_path / "digits" / teacher),))}
+
+
+def test_a_try_of_few_episodes_is_one_for_every_row_and_for_choices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    row = OurRow("yes", "pn", {"name": "pn"}, grid={"novel_bias": [0.0]}, episodes=7)
+    what = Reproduction("strokes", base, 1, (row,), "batch-norm", episodes=5, key="one")
+    monkeypatch.setattr(cli, "reproductions", lambda: {"one": what})
+    words = ["reproduce", "one", "-o", str(tmp_path), "--only", "pn-5w1s", "--episodes", "2"]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    run = Run.read(tmp_path / "try-2" / "strokes" / "mlp" / "pn-5w1s")
+    assert len(run.rows) == 2 and "over 2 validation episodes" in run.about["recipe"]["tuning"]["why"]
+
+
+def test_notes_tell_of_the_base_model_of_every_split() -> None:
+    about = {"data": "ucf101", "recipe": {}, "hardware": "cpu", "compute": "float32", "versions": {}}
+    models = {"original": {"mirror": True, "test accuracy": 80.0}, "protogan": {"test accuracy": 70.0}}
+    runs = {
+        (Place("mlp", split), "5w1s", "pn"): Run(Path(split), {**about, "model": m}, []) for split, m in models.items()
+    }
+    assert [note for note in cli._notes(KNOWN["ucf-gfsl"], runs) if note.startswith("Base model")] == [  # type: ignore[arg-type]
+        "Base model mlp-original: base test accuracy 80.0%, tests on the mean over image and mirror image.",
+        "Base model mlp-protogan: base test accuracy 70.0%.",
+    ]

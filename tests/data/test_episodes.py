@@ -60,3 +60,26 @@ def test_a_base_class_without_test_images_is_named(strokes: Dataset) -> None:
     split = dataclasses.replace(strokes.split, test=strokes.split.test[keep])
     with pytest.raises(LcwofError, match="has no test images"):
         EpisodeSource.of(dataclasses.replace(strokes, split=split), "novel", 2, 1)
+
+
+def test_small_classes_are_asked_less_and_never_about_a_shot(strokes: Dataset) -> None:
+    """One novel class has 8 images, one base class 4 test images."""
+    name, labels = strokes.split.novel[0], strokes.images.labels.clone()
+    small = strokes.images.of_classes((name,))[0]
+    labels[small[8:]] = int(labels[strokes.images.of_classes((strokes.split.novel[1],))[0][0]])
+    of_base = strokes.base_labels(strokes.split.test)
+    test = torch.cat([strokes.split.test[of_base != 4], strokes.split.test[of_base == 4][:4]])
+    split = dataclasses.replace(strokes.split, test=test)
+    data = dataclasses.replace(strokes, images=dataclasses.replace(strokes.images, labels=labels), split=split)
+    source = EpisodeSource.of(data, "novel", 6, 3)
+    assert (source.queries, source.base_queries) == (5, 4)
+    episodes = source.draw(range(5))
+    for few in torch.cat([episodes.support, episodes.novel_queries], dim=2).flatten(0, 1):
+        assert len(few.unique()) == 3 + 5
+    assert all(len(few.unique()) == 4 for few in episodes.base_queries.flatten(0, 1))
+
+
+def test_another_seed_is_other_episodes(strokes: Dataset) -> None:
+    first, second = (EpisodeSource.of(strokes, "novel", 4, 1, seed=seed).draw(range(3)) for seed in (0, 1))
+    for part in ("support", "novel_queries", "base_queries"):
+        assert not torch.equal(getattr(first, part), getattr(second, part))

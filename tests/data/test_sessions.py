@@ -147,3 +147,25 @@ def test_the_published_sessions(real_data: Path, monkeypatch: pytest.MonkeyPatch
     (streams,) = StreamSource.of(birds).draw([0])
     assert [s.way for s in streams.steps] == [10] * 10 and streams.steps[0].support.shape == (1, 50)
     assert sum(s.queries.shape[1] for s in streams.steps) + len(streams.base_queries) == 5794
+
+
+def test_another_seed_is_other_streams_and_classes_draw_apart(strokes: Dataset) -> None:
+    first, second = (StreamSource.of(strokes, way=4, shot=3, seed=seed).draw([0])[0].steps[0] for seed in (0, 1))
+    assert first.classes == second.classes and not torch.equal(first.support, second.support)
+    own = strokes.images.of_classes(first.classes[0])
+    places = {
+        tuple(torch.searchsorted(of, few).tolist()) for of, few in zip(own, first.support[0].view(4, 3), strict=True)
+    }
+    assert len({len(of) for of in own}) == 1 and len(places) == 4, "of classes with as many images, others of them"
+
+
+def test_shuffled_streams_of_few_sessions_take_any_class(strokes: Dataset) -> None:
+    streams = StreamSource.of(strokes, way=2, shot=1, sessions=1, queries=3, shuffle=True).draw(range(40))
+    names = {name for each in streams for classes in each.steps[0].classes for name in classes}
+    assert names == {*strokes.split.val, *strokes.split.novel}
+
+
+def test_classes_of_pseudo_sessions_have_all_their_training_images(strokes: Dataset) -> None:
+    pseudo, whole = pseudo_sessions(strokes, 4), torch.cat([strokes.split.train, strokes.split.select])
+    counts = strokes.base_labels(whole).bincount()[8:].tolist()
+    assert [len(group) for group in pseudo.images.of_classes(pseudo.split.novel)] == counts

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from lcwof.data import Dataset
+from lcwof.data.images import Session
 from lcwof.engine import Recipe, choose, choose_stream, read_recipe, write_choice
+from lcwof.engine.choose import what_is_asked
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.models import BaseModel
@@ -115,3 +117,56 @@ def test_another_file_in_the_way_is_not_taken_for_what_was_tried(
     for name in ("folder", "text", "bytes"):
         with pytest.raises(LcwofError, match=f"{name} is in the way"):
             choose(recipe, digits_model, digits, kept_in=tmp_path / name)
+
+
+def test_what_was_tried_with_other_settings_or_shots_is_not_taken(
+    recipe: Recipe, digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, learned = recipe.kind(), []
+    start = kind.start
+    monkeypatch.setattr(kind, "start", lambda self, *asked: learned.append(self.adapt) or start(self, *asked))
+    slower = dataclasses.replace(recipe, method={"name": "ft", "descent": {"epochs": 4, "momentum": 0.0}})
+    shots = dataclasses.replace(recipe, evaluate=dataclasses.replace(recipe.evaluate, shot=3))
+    for name, asked in (("slower", slower), ("shots", shots)):
+        tuning, _ = choose(recipe, digits_model, digits, kept_in=tmp_path / name)
+        learned.clear()
+        choose(asked, digits_model, digits, kept_in=tmp_path / name)
+        assert learned == [1, 2] and tuning.setting == "2-way 1-shot"
+
+
+def test_another_grid_is_another_choice(recipe: Recipe, digits_model: BaseModel) -> None:
+    grid = {**(recipe.tune.grid or {}), "adapt": [1, 2, 0]}
+    wider = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, grid=grid))
+    assert what_is_asked(recipe, digits_model, "gfsl") != what_is_asked(wider, digits_model, "gfsl")
+
+
+def pseudo(model: BaseModel, **options: object) -> tuple[Recipe, BaseModel]:
+    """A choice on the last four of twelve base classes, and a model that does not know them."""
+    asked = {"data.name": "strokes", "data.pseudo": 4, "stream.shot": 2, "tune.streams": 1, "device": "cpu"}
+    return read_recipe([], {**asked, **options}, []), dataclasses.replace(
+        model, head=model.head[:8], classes=model.classes[:8]
+    )
+
+
+def test_what_is_carried_on_is_chosen_so(strokes: Dataset, strokes_model: BaseModel) -> None:
+    short = {
+        "method.phase2.epochs": 1,
+        "method.phase3.epochs": 16,
+        "stream.way": 2,
+        "tune.grid": {"weight_constraint": [1.0]},
+    }
+    found = {}
+    for carry in (False, True):
+        tuning, _ = choose_stream(*pseudo(strokes_model, **short, **{"stream.carry": carry}), strokes)
+        found[carry] = {each.settings["phase3.epochs"] for each in tuning.candidates}
+    assert found == {False: set(range(17)), True: {0, 1, 2, 4, 8, 16}}, "carried on, each in streams of its own"
+
+
+def test_pseudo_sessions_are_like_the_real_ones(strokes: Dataset, strokes_model: BaseModel) -> None:
+    groups = strokes.images.of_classes(strokes.split.val[:2])
+    lists = Session(strokes.split.val[:2], tuple(g[:3] for g in groups), tuple(g[30:40] for g in groups))
+    listed = dataclasses.replace(strokes, sessions=(lists,))
+    bias = {"method.name": "pn", "tune.grid": {"novel_bias": [0.0]}}
+    for asked, data in (({"stream.way": 2, "stream.sessions": 9}, strokes), ({"stream.shot": None}, listed)):
+        tuning, _ = choose_stream(*pseudo(strokes_model, **bias, **asked), data)
+        assert tuning.setting == "2 sessions of 2 classes"

@@ -16,10 +16,10 @@ from lcwof.evaluation import Answers
 from lcwof.models import BaseModel
 
 
-def recipe(episodes: int = 9, answers: bool = True) -> Recipe:
+def recipe(episodes: int = 9, answers: bool = True, **settings: object) -> Recipe:
     options = {"data.name": "strokes", "method.name": "pn", "evaluate.way": 3, "evaluate.shot": 1, "at_once": 4}
     counts = {"evaluate.episodes": episodes, "evaluate.answers": answers, "device": "cpu"}
-    return read_recipe([], {**options, **counts}, [])
+    return read_recipe([], {**options, **counts, **settings}, [])
 
 
 def stop_at(episodes: int):  # type: ignore[no-untyped-def]
@@ -102,3 +102,28 @@ def test_answers_need_not_be_recorded(strokes: Dataset, strokes_model: BaseModel
     run = evaluate_run(recipe(answers=False), strokes_model, strokes, tmp_path / "r")
     assert run.answers is None and Run.read(run.path).answers is None
     assert not list(run.path.glob("answers*"))
+
+
+def test_the_answers_are_those_at_the_end_where_curves_are_measured(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    longer = {"method.phase2.epochs": 30, "method.phase3.epochs": 0, "method.weight_constraint": 10.0}
+    curves = {"method.name": "lcwof", "evaluate.curves": 2}
+    run = evaluate_run(recipe(2, **longer, **curves), strokes_model, strokes, tmp_path / "r")
+    assert run.answers is not None and run.curves[0]["N/J"][0] != run.rows[0]["N/J"]
+    true, answered, _ = run.answers.by_name()
+    for i, row in enumerate(run.rows):
+        assert 100 * (true == answered)[i][true[i] >= 12].mean() == pytest.approx(row["N/J"], abs=1e-3)
+
+
+def test_answers_are_those_of_the_episodes_asked_for(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop)
+    run = evaluate_run(recipe(episodes=3), strokes_model, strokes, tmp_path / "r")
+    assert run.answers is not None and run.answers.episodes == (0, 1, 2) and len(run.rows) == 3

@@ -318,11 +318,10 @@ def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, t
 
 
 def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    assert fcntl
+    assert pytest.importorskip("fcntl").LOCK_EX == 2
     whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
     (tmp_path / "r.partial").mkdir()
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print('held', flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path / "r.partial" / "held")],
         stdin=subprocess.PIPE,
@@ -337,3 +336,30 @@ def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model
     other.wait()
     run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert run.rows == whole.rows and not (run.path / "held").exists()
+
+
+def test_episodes_of_other_queries_are_not_added(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    evaluate_run(recipe(episodes=2), strokes_model, strokes, tmp_path / "r")
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        evaluate_run(recipe(episodes=4, **{"evaluate.queries": 5}), strokes_model, strokes, tmp_path / "r")
+
+
+def test_episodes_of_another_precision_are_not_added(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    """Where the precision is left to the machine, another one may take another."""
+    evaluate_run(recipe(episodes=2), strokes_model, strokes, tmp_path / "r")
+    file = tmp_path / "r" / "run.json"
+    about = json.loads(file.read_text())
+    there, other = about["compute"].split(",")[0], {"float32": "bfloat16", "bfloat16": "float32"}
+    file.write_text(json.dumps({**about, "compute": other[there]}))
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        evaluate_run(recipe(episodes=4), strokes_model, strokes, tmp_path / "r")
+
+
+def test_the_seconds_are_those_of_all_attempts(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    evaluate_run(recipe(episodes=4), strokes_model, strokes, out)
+    about = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**about, "seconds": 1000.0}))
+    assert evaluate_run(recipe(), strokes_model, strokes, out).about["seconds"] >= 1000.0

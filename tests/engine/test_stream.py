@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -201,3 +203,47 @@ def test_parts_of_what_streams_do_may_be_compiled(strokes: Dataset, strokes_mode
     assert run.about["compute"].endswith(", parts compiled")
     for mine, theirs in zip(run.rows, plain.rows, strict=True):
         assert mine["J/J"] == pytest.approx(theirs["J/J"], abs=0.5)
+
+
+def test_every_stream_has_the_names_of_its_own_classes(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    asked = recipe(**{"stream.shuffle": True})
+    run = stream_run(asked, strokes_model, strokes, tmp_path / "r")
+    for number, stream in enumerate(run.streams):
+        (drawn,) = asked.stream.source(strokes).draw([number])
+        assert [row["new"] for row in stream[1:]] == [list(step.classes[0]) for step in drawn.steps]
+    assert len({tuple(row["new"]) for row in run.rows if row["session"] == 2}) > 1
+
+
+def test_what_is_carried_on_is_another_run(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
+    rates = {
+        "stream.streams": 1,
+        "method.phase3.lr_head": 0.1,
+        "method.phase3.lr_tail": 0.1,
+        "method.weight_constraint": 0.0,
+    }
+    aside, carried = (recipe("lcwof", **rates, **{"stream.carry": carry}) for carry in (False, True))
+    first = stream_run(aside, strokes_model, strokes, tmp_path / "r")
+    second = stream_run(carried, strokes_model, strokes, tmp_path / "s")
+    assert second.rows[:2] == first.rows[:2] and second.rows[2:] != first.rows[2:], "from the second session on"
+    more = dataclasses.replace(carried, stream=dataclasses.replace(carried.stream, streams=2))
+    with pytest.raises(LcwofError, match="exists: choose another --out"):
+        stream_run(more, strokes_model, strokes, tmp_path / "r")
+
+
+def test_the_seed_decides_what_is_learned_too(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lcwof.engine.stream as engine
+
+    seeds: list[int] = []
+    real = engine.run_streams
+
+    def noting(method: Any, base: Any, fitted: Any, drawn: Any, seed: int, *rest: Any, **options: Any) -> Any:
+        seeds.append(seed)
+        return real(method, base, fitted, drawn, seed, *rest, **options)
+
+    monkeypatch.setattr(engine, "run_streams", noting)
+    stream_run(recipe(**{"stream.seed": 7}), strokes_model, strokes, tmp_path / "r")
+    assert set(seeds) == {7}

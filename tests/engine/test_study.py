@@ -96,3 +96,13 @@ def test_both_outcomes_are_chosen_from_the_same_candidates(
     with pytest.raises(AssertionError, match="tried again"):
         wider = dataclasses.replace(recipe, tune=dataclasses.replace(recipe.tune, streams=1))
         Study(tmp_path / "s").run_one(dataclasses.replace(biased, name="other", recipe=wider))
+
+
+def test_a_run_of_another_base_model_is_not_taken(digits: Dataset, digits_model: BaseModel, tmp_path: Path) -> None:
+    options = {"data.name": "digits", "method.name": "pn", "evaluate.way": 2, "evaluate.episodes": 2, "device": "cpu"}
+    pn = Entry("pn", read_recipe([], {**options, "model": str(tmp_path / "base.safetensors")}, []), tuned=False)
+    digits_model.save(tmp_path / "base.safetensors")
+    Study(tmp_path / "s").run_one(pn)
+    dataclasses.replace(digits_model, about={**digits_model.about, "epoch": -1}).save(tmp_path / "base.safetensors")
+    with pytest.raises(LcwofError, match=r"holds a run of other settings \(model\)"):
+        Study(tmp_path / "s").run_one(pn)

@@ -29,3 +29,10 @@ def test_the_classes_are_those_of_the_episodes_images(strokes: Dataset, strokes_
     labels = strokes.images.labels[episodes.novel_queries]
     named = [[strokes.split.novel[c] for c in row] for row in episodes.classes.tolist()]
     assert named == [[strokes.images.classes[int(queries[0])] for queries in row] for row in labels]
+
+
+def test_the_answers_say_which_classes_an_episode_has(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method, source = Prototypes(), EpisodeSource.of(strokes, "novel", 3, 1)
+    base, fitted = prepare(method, strokes_model, strokes)
+    *_, last = run_episodes(method, base, fitted, source, [4, 7], filled_to=3)
+    assert torch.equal(last.answers.classes.long(), source.draw([4, 7]).classes)

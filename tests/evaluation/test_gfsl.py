@@ -17,10 +17,12 @@ from torch import Tensor
 from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
+from lcwof.data.sessions import StreamSource
 from lcwof.errors import Diverged
 from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
-from lcwof.evaluation.candidates import Candidate, Tried, Tuning, _best_bias, _values
+from lcwof.evaluation.candidates import Candidate, Tried, Tuning, _best_bias, _values, candidates_of
 from lcwof.evaluation.gfsl import query_logits
+from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import Margins
 from lcwof.evaluation.tune import stops
 from lcwof.learning import Inputs, Phase2, Phase3
@@ -304,3 +306,77 @@ def test_only_a_bias_can_be_asked_to_be_the_best(strokes: Dataset, strokes_model
     asked = {"way": 2, "shot": 1, "episodes": 2, "grid": {"pick": ["best", "mean"]}}
     tuning = tune(Picking, Picky(), strokes_model, strokes, **asked)  # type: ignore[arg-type]
     assert {c.settings["pick"] for c in tuning.candidates} == {"best", "mean"} and not tuning.found
+
+
+def test_a_candidate_has_the_means_of_its_own_measures() -> None:
+    values = torch.tensor([[10.0 * (at + 1) for at in range(len(MEASURES))]] * 2)
+    found = Candidate.of({}, values)
+    assert (found.novel, found.base, found.joint, found.hm) == (30.0, 40.0, 50.0, 60.0)
+
+
+def test_a_learner_tested_in_several_sessions_counts_with_their_mean() -> None:
+    """With a bias of 1 the novel sample of the first test is right, and the base sample of the second."""
+    tests = [
+        (torch.full((1, len(MEASURES)), value), Margins(torch.tensor([[margin]]), torch.tensor([[margin]])))
+        for value, margin in ((40.0, 0.0), (60.0, 5.0))
+    ]
+    assert _values([tests]).tolist() == [[50.0] * len(MEASURES)]
+    found = dict(zip(MEASURES, _values([tests], 1.0)[0].tolist(), strict=True))
+    assert found["N/J"] == found["B/J"] == 50.0
+
+
+def test_none_of_a_setting_is_no_edge() -> None:
+    tried = tuple(Candidate({"a": value}, 50.0, 1.0, 1.0, 1.0, 1.0) for value in (0, 1, 2))
+    assert Tuning("m", "5w1s", "2 episodes", tried).at_edge() == [], "there is nothing below"
+
+
+def test_inputs_serve_again_only_where_they_are_computed_alike(strokes: Dataset, strokes_model: BaseModel) -> None:
+    plain, rounded = (Compute(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16))
+    found = [prepare(Prototypes(), strokes_model, strokes, how)[0].inputs for how in (plain, rounded, plain)]
+    assert [inputs.compute for inputs in found] == [plain, rounded, plain] and found[0] is found[2]
+
+
+class Watching(Prototypes):
+    """Notes what its learners draw by."""
+
+    seen: list[list[int]]
+
+    def grow(self, base: Any, fitted: Any, before: Any, task: Any) -> Iterator[Any]:
+        self.seen.append(task.draws.keys.tolist())
+        return super().grow(base, fitted, before, task)
+
+
+def test_the_seed_decides_what_is_drawn_in_learning(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = Watching()
+    base, fitted = prepare(method, strokes_model, strokes)
+    (streams,) = StreamSource.of(strokes, way=3, shot=1, queries=5).draw([0, 1])
+    for learn in (
+        lambda seed: list(
+            run_episodes(method, base, fitted, EpisodeSource.of(strokes, "novel", 2, 1, seed=seed), [0, 1])
+        ),
+        lambda seed: list(run_streams(method, base, fitted, streams, seed)),
+    ):
+        method.seen = []
+        for seed in (0, 5):
+            learn(seed)
+        half = len(method.seen) // 2
+        assert half and not {k for keys in method.seen[:half] for k in keys} & {
+            k for keys in method.seen[half:] for k in keys
+        }
+
+
+def test_each_measure_has_the_bias_that_is_best_by_it() -> None:
+    """One novel query beside nine base ones: J/J would rather have all base queries right."""
+    base = torch.tensor([[0.0, 1.0, 2.0, 6.0, 6.0, 6.0, 6.0, 6.0, 6.0]])
+    tests = [(torch.zeros(1, len(MEASURES)), Margins(torch.tensor([[4.0]]), base))]
+    found = list(candidates_of({"novel_bias": BEST}, "", {0: [tests]}, ("hm", "J/J")))
+    assert len(found) == 2
+    by_joint = max(found, key=lambda c: c.joint)
+    assert (by_joint.base, by_joint.joint) == (100.0, 90.0) and max(c.hm for c in found) > 0 == by_joint.hm
+
+
+def test_an_empty_grid_tries_only_when_to_stop(strokes: Dataset, strokes_model: BaseModel) -> None:
+    config = LCwoFConfig(phase2=Phase2(epochs=1), phase3=Phase3(epochs=3))
+    found = tune(LCwoF, config, strokes_model, strokes, way=3, shot=1, episodes=2, grid={})
+    assert sorted(c.settings["phase3.epochs"] for c in found.candidates) == [0, 1, 2, 3]
+    assert {tuple(c.settings) for c in found.candidates} == {("phase3.epochs",)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,14 +17,14 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import Pool
 from lcwof.data.sessions import Step, Streams, StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
-from lcwof.evaluation import MEASURES, prepare
+from lcwof.evaluation import MEASURES, prepare, tune_streams
 from lcwof.evaluation.candidates import Tuning
 from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.ifsl import Session, _tasks, run_streams, summary_measures
-from lcwof.evaluation.tune import tune_streams
-from lcwof.learning import Phase1, pretrain
+from lcwof.learning import Phase1, Phase2, Phase3, pretrain
 from lcwof.methods import Method, State, get_method, method_names
-from lcwof.methods.lcwof import LCwoFState
+from lcwof.methods.lcwof import LCwoF, LCwoFConfig, LCwoFState
+from lcwof.methods.pn import Prototypes
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
@@ -296,3 +297,40 @@ class Derived(get_method("lcwof")):  # type: ignore[misc]
 def test_a_derived_method_says_itself_what_may_differ_between_learners(asked: tuple[Any, ...]) -> None:
     tuning = tune_streams(Derived, *asked[1:], grid={"weight_constraint": [1.0, 10.0]})
     assert len(tuning.candidates) == 2 * 21
+
+
+def test_every_session_draws_its_own_and_memory_lasts(strokes: Dataset) -> None:
+    (streams,) = StreamSource.of(strokes, way=3, shot=1, queries=5).draw([0, 1])
+    draws = Randomness.of_episodes(0, streams.numbers)["learning"]
+    (second, memory), (third, later) = (_tasks(streams, n, draws, torch.device("cpu")) for n in (2, 3))
+    assert not set(second.draws.keys.tolist()) & set(third.draws.keys.tolist())
+    assert (
+        memory.lasting is not None
+        and later.lasting is not None
+        and torch.equal(memory.lasting.keys, later.lasting.keys)
+    )
+
+
+def test_the_end_of_a_session_is_measured_once(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = LCwoF(LCwoFConfig(phase2=Phase2(epochs=1), phase3=Phase3(epochs=3)))
+    base, fitted = prepare(method, strokes_model, strokes)
+    (streams,) = StreamSource.of(strokes, way=3, shot=1, sessions=1, queries=5).draw([0])
+    for moment, expected in ((0, [0, 3]), (3, [3]), (9, [3])):
+        found = run_streams(method, base, fitted, streams, 0, moments=lambda p, e, at=moment: (p, e) == ("phase 3", at))
+        assert [session.epoch for session, _ in found if session.number == 2] == expected
+
+
+def test_what_is_carried_on_is_tried_so(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried: list[bool] = []
+
+    def noting(method: Any, base: Any, fitted: Any, streams: Any, seed: int, carry: bool, *rest: Any) -> Any:
+        carried.append(carry)
+        return run_streams(method, base, fitted, streams, seed, carry, *rest)
+
+    monkeypatch.setattr(sys.modules[tune_streams.__module__], "run_streams", noting)
+    source = StreamSource.of(strokes, way=3, shot=1, sessions=1, queries=5)
+    for carry in (False, True):
+        tune_streams(Prototypes, Prototypes.Config(), strokes_model, strokes, source, 1, carry=carry, grid={})
+    assert carried == [False, True]

@@ -77,3 +77,10 @@ def test_of_few_values_the_interval_is_student_s() -> None:
     _, half = mean_and_interval(values.tolist())
     low, high = scipy.stats.t.interval(0.95, 4, values.mean(), scipy.stats.sem(values))
     assert half == pytest.approx((high - low) / 2)
+
+
+@pytest.mark.parametrize(("n", "quantile"), [(29, 2.048407), (30, 1.96), (31, 1.96)])
+def test_of_30_values_the_interval_is_that_of_many(n: int, quantile: float) -> None:
+    values = [50.0 + i for i in range(n)]
+    deviation = (sum((v - sum(values) / n) ** 2 for v in values) / (n - 1)) ** 0.5
+    assert mean_and_interval(values)[1] == pytest.approx(quantile * deviation / n**0.5, rel=1e-6)

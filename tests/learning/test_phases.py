@@ -12,20 +12,22 @@ from lcwof.data import Augment, Dataset
 from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs, Learners, Phase2, Phase3, calibrate, learn_novel
+from lcwof.learning.phases import Distillation
 from lcwof.models import BaseModel, build_backbone
 from lcwof.randomness import Randomness
 
 Setup = tuple[Inputs, Learners, Tensor, Tensor, Pool, Randomness]
 
 
-def setup(data: Dataset, model: BaseModel, learners: int = 2, shot: int = 1) -> Setup:
+def setup(data: Dataset, model: BaseModel, learners: int = 2, shot: int = 1, own_statistics: bool = False) -> Setup:
     episodes = EpisodeSource.of(data, "novel", 2, shot).draw(range(learners))
     draws = Randomness.of_episodes(0, range(learners))
     labels = torch.arange(2).repeat_interleave(shot).expand(learners, -1) + len(model.head)
     base_labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[base_labels == i] for i in range(len(data.split.base))])
     inputs = Inputs(model, data.images, data.augment, 1)
-    return inputs, Learners.start(inputs, len(draws)).grown(2, draws), episodes.support.flatten(1), labels, pool, draws
+    start = Learners.start(inputs, len(draws), own_statistics=own_statistics)
+    return inputs, start.grown(2, draws), episodes.support.flatten(1), labels, pool, draws
 
 
 def exhaust(steps: object) -> int:
@@ -202,3 +204,111 @@ def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model
     inputs, learners, support, labels, _, draws = setup(digits, digits_model)
     exhaust(learn_novel(learners, inputs, support, labels, Phase2(epochs=150), 5e3, draws))
     assert max(float((w - learners.structure.anchor[n]).norm()) for n, w in learners.tail.items()) < 10
+
+
+def watched(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    seen: list[Tensor] = []
+    original = inputs.augmented
+    monkeypatch.setattr(inputs, "augmented", lambda index, *rest: seen.append(index) or original(index, *rest))
+    return seen
+
+
+def test_of_unequal_classes_as_many_are_replayed_as_they_have_on_average(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=2)
+    seen = watched(inputs, monkeypatch)
+    exhaust(calibrate(learners, inputs, support[:, :3], labels[:, :3], pool, Phase3(epochs=1), 1.0, draws))
+    assert seen[0].shape[1] == 6 * 2 + 3, "two of the one class, one of the other: 1.5, so 2 of every base class"
+
+
+def test_every_batch_has_unlabelled_images_of_its_own(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model, shot=2)
+    seen, unlabelled = watched(inputs, monkeypatch), torch.cat(digits.images.of_classes(digits.split.val))[:40]
+    how, keep = Phase2(epochs=6, batch=1), Distillation(weight=1.0)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 1.0, draws, keep, learners.copy(), unlabelled))
+    drawn = [[i for i in index[0].tolist() if i not in support[0].tolist()] for index in seen]
+    assert {i for each in drawn for i in each} <= set(unlabelled.tolist())
+    assert len({each[0] for each in drawn}) > 1 and any(each[0] != each[1] for each in drawn)
+
+
+def test_base_examples_meet_in_other_batches_in_every_epoch(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model)
+    seen = watched(inputs, monkeypatch)
+    exhaust(calibrate(learners, inputs, support, labels, pool, Phase3(epochs=3, per_batch=2), 1.0, draws))
+    assert len({tuple(index[0].tolist()) for index in seen}) == 3, "the same images in other orders"
+    assert len({tuple(index[0].sort().values.tolist()) for index in seen}) == 1
+
+
+def test_unlabelled_images_may_join_where_novel_classes_are_scored_alone(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model)
+    before, unlabelled = learners.copy(), torch.cat(digits.images.of_classes(digits.split.val))[:40]
+    how, keep = Phase2(epochs=2, normalised=False), Distillation(weight=1.0)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 1.0, draws, keep, before, unlabelled))
+    assert learners.novel_head.isfinite().all() and not torch.equal(learners.novel_head, before.novel_head)
+
+
+def test_no_class_replays_an_image_twice(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=5)
+    small = Pool.of(
+        [row[: 3 if i == 2 else int(n)] for i, (row, n) in enumerate(zip(pool.table, pool.counts, strict=True))]
+    )
+    seen = watched(inputs, monkeypatch)
+    exhaust(calibrate(learners, inputs, support, labels, small, Phase3(epochs=1), 1.0, draws))
+    assert seen[0].shape[1] == 6 * 3 + 10 and all(len(index.unique()) == len(index) for index in seen[0])
+
+
+def test_who_is_held_to_keeps_their_own_bn_statistics(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model, own_statistics=True)
+    before = learners.copy()
+    kept = {name: x.clone() for name, x in before.statistics.items()}
+    how, keep = Phase2(epochs=2), Distillation(weight=1.0)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 1.0, draws, keep, before))
+    assert kept and all(torch.equal(before.statistics[name], x) for name, x in kept.items())
+    assert not all(torch.equal(learners.statistics[name], x) for name, x in kept.items())
+
+
+def test_a_copy_has_bn_statistics_of_its_own(digits: Dataset, digits_model: BaseModel) -> None:
+    _, learners, *_ = setup(digits, digits_model, own_statistics=True)
+    copy = learners.copy()
+    for weight in copy.weights().values():
+        weight.add_(1.0)
+    assert all(not torch.equal(weight, copy.weights()[name]) for name, weight in learners.weights().items())
+
+
+def test_what_is_packed_is_unpacked_with_bn_statistics(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs, learners, *_ = setup(digits, digits_model, own_statistics=True)
+    for x in learners.statistics.values():
+        x.add_(1.0)
+    again = Learners.unpack(inputs.tail, learners.weights(), learners.scoring)
+    assert learners.weights().keys() == again.weights().keys()
+    assert all(torch.equal(weight, again.weights()[name]) for name, weight in learners.weights().items())
+
+
+def test_unlabelled_images_join_every_batch(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, _, draws = setup(digits, digits_model, shot=3)
+    seen, unlabelled = watched(inputs, monkeypatch), torch.cat(digits.images.of_classes(digits.split.val))[:40]
+    how, keep = Phase2(epochs=1, batch=2), Distillation(weight=1.0)
+    exhaust(learn_novel(learners, inputs, support, labels, how, 1.0, draws, keep, learners.copy(), unlabelled))
+    few = [[i in support[0].tolist() for i in batch.tolist()] for batch in seen[0][0].split(2 + 2)]
+    assert few == [[True, True, False, False]] * 3, "two of six shots in each, and as many unlabelled images"
+
+
+def test_few_shot_classes_of_all_sessions_say_how_many_are_replayed(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, learners, support, labels, pool, draws = setup(digits, digits_model, shot=3)
+    later, seen = learners.grown(2, draws["later"]), watched(inputs, monkeypatch)
+    both = torch.cat([support, support], dim=1), torch.cat([labels, labels + 2], dim=1)
+    exhaust(calibrate(later, inputs, *both, pool, Phase3(epochs=1), 1.0, draws))
+    assert seen[0].shape[1] == 6 * 3 + 4 * 3, "three of each of six base and four few-shot classes"

@@ -65,3 +65,9 @@ def test_whitening_evens_out_variation_and_leaves_products_with_the_base_head() 
     expected = (asked - centre) @ head.T / lengths / weights.norm(dim=-1)
     found = scoring.logits(asked, scoring.start_base(head)[None])
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_novel_weights_are_as_long_as_the_known_without_their_biases() -> None:
+    known = torch.tensor([[[3.0, 0.0, 40.0], [0.0, 5.0, -7.0]]])  # the last is a bias
+    found = Scoring(bias=True).start_novel(torch.tensor([[[2.0, 0.0]]]), torch.tensor([[0]]), 1, known)
+    torch.testing.assert_close(found, torch.tensor([[[4.0, 0.0, 0.0]]]))

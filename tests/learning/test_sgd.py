@@ -75,3 +75,12 @@ def test_heads_that_grow_are_stepped_by_what_was_compiled_once(monkeypatch: pyte
         for name in start:
             torch.testing.assert_close(found[0][name], found[1][name])
     assert counter.frame_count == 1
+
+
+def test_one_gradient_tensor_may_be_that_of_two_weights() -> None:
+    """As autograd has it of two biases that are added, where there is one position."""
+    weights = {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}
+    shared = torch.ones(2, 3)
+    SGD(weights, {"a": 0.1, "b": 0.1}, 0.0, 0.5, 1e9).step([shared, shared])
+    for weight in weights.values():
+        torch.testing.assert_close(weight, torch.full((2, 3), 1 - 0.1 * (1 + 0.5)))

@@ -99,6 +99,9 @@ def test_distillation_may_stand_for_the_weight_constraint_in_phase_2(digits: Dat
     for name, weight in free.items():
         torch.testing.assert_close(instead[name], weight, atol=1e-5, rtol=1e-4)
     assert any(not torch.allclose(free[name], held[name], atol=1e-4) for name in free)
+    beside = weights(weight_constraint=100.0, distillation__weight=1e-9)
+    for name, weight in held.items():
+        torch.testing.assert_close(beside[name], weight, atol=1e-5, rtol=1e-4)
     later = {"distillation__weight": 1e-9, "distillation__instead": True, "phase3__epochs": 3}
     apart = [weights(weight_constraint=lam, **later) for lam in (0.0, 100.0)]
     assert any(not torch.allclose(apart[0][name], apart[1][name], atol=1e-4) for name in free), "phase 3 keeps it"

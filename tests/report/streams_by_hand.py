@@ -24,3 +24,11 @@ def make_stream(method: str, last: list[float], folder: str | None = None, **how
     recipe = {"method": {"name": method}, "stream": stream_settings, "tuning": {}}
     about = {"recipe": recipe, "data": "a_b", "ways": [3], "classes": {"base": 3}, "listed": False, "shot": 5}
     return StreamRun(Path(folder or method), about, rows)
+
+
+def unequal(run: StreamRun) -> StreamRun:
+    """Every measure of the last session another."""
+    for row in run.rows:
+        if row["session"] == 2:
+            row |= {name: 10.0 * (at + 1) for at, name in enumerate(MEASURES)}
+    return run

@@ -48,3 +48,10 @@ def test_the_largest_shares_come_first_whatever_the_counts() -> None:
     assert found == (Mistake("a", "c", 60.0, 3), Mistake("a", "b", 40.0, 4))
     assert mistakes(answers, top=1).base == found[:1]
     assert mistakes(answers).novel == ()
+
+
+def test_shares_are_of_the_queries_of_the_class_that_was_asked() -> None:
+    """Of a there is one query an episode, of the novel c there are two: one in two is taken for a."""
+    given = Answers(torch.tensor([[0]]), torch.tensor([1, 1, 0]), torch.tensor([[0, 1, 0]]), torch.ones(1, 3))
+    found = mistakes(RecordedAnswers(("a",), ("c",), (0,), given))
+    assert found.novel == (Mistake("c", "a", 50.0, 1),)

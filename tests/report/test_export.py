@@ -6,8 +6,9 @@ import csv
 from io import StringIO
 
 from runs_by_hand import make_run
-from streams_by_hand import make_stream
+from streams_by_hand import make_stream, unequal
 
+from lcwof.evaluation import MEASURES
 from lcwof.report import csv_streams, csv_table, latex_streams, latex_table
 
 
@@ -87,3 +88,13 @@ def test_streams_in_csv_say_in_the_last_session_how_they_differ() -> None:
     assert [row["method"] for row in rows] == ["pn", "pn", "lcwof", "lcwof"]
     found = [[row[name] for name in names] for row in rows]
     assert found == [[""] * 4, ["lcwof", "1.0000", "3.9200", "no"], [""] * 4, [""] * 4]
+
+
+def test_every_measure_stands_in_its_own_column() -> None:
+    run, expected = make_run("pn", [50.0, 50.0]), {name: 10.0 * (at + 1) for at, name in enumerate(MEASURES)}
+    for row in run.rows:
+        row |= expected
+    (found,) = csv.DictReader(StringIO(csv_table([run])))
+    *_, last = csv.DictReader(StringIO(csv_streams([unequal(make_stream("pn", [50.0, 50.0]))])))
+    for each in (found, last):
+        assert {name: float(each[name]) for name in MEASURES} == expected

@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -264,3 +265,36 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LcwofError, match="no episodes"):
         write_report([make_run("iw", [])], tmp_path / "r.html", "demo")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"queries": {"novel": 15, "base": 5}}, {"classes": {"base": 5, "val": 1, "novel": 4}}]
+)
+def test_other_queries_or_classes_are_other_episodes(other: dict[str, Any]) -> None:
+    lcwof = make_run("lcwof", [40.0, 42.0])
+    assert paired_difference(make_run("iw", [50.0, 52.0]), lcwof) is not None
+    assert paired_difference(make_run("iw", [50.0, 52.0], **other), lcwof) is None
+
+
+def test_another_split_of_the_data_is_other_episodes() -> None:
+    lcwof, iw = make_run("lcwof", [40.0, 42.0]), make_run("iw", [50.0, 52.0])
+    iw.about["recipe"]["data"]["options"] = {"split": "original"}
+    assert paired_difference(iw, lcwof) is None
+
+
+def test_methods_that_were_not_tuned_are_named() -> None:
+    runs = [make_run("lcwof", [50.0, 51.0], tuning={"why": "x", "settings": {}}), make_run("iw", [60.0, 61.0])]
+    assert any(sentence.endswith("not so: iw.") for sentence in what_happened(runs)[0].further)
+    assert not any("not so" in sentence for sentence in what_happened(runs[:1])[0].further)
+
+
+def test_phases_in_turns_take_no_more_room_than_was_measured() -> None:
+    run = lcwof_with_curves()
+    run.about["recipe"]["method"] |= {"alternate": 5, "phase2": {"epochs": 150}}
+    curves = learning_curves(run)
+    assert curves is not None and [(p.start, p.end) for p in curves.phases] == [(0, 10), (10, 14)]
+
+
+def test_the_highest_hm_alone_is_bold() -> None:
+    rows = markdown_table([make_run("pn", [40.0, 41.0]), make_run("lcwof", [50.0, 51.0])]).splitlines()[2:]
+    assert [(row.split("|")[3].strip(), row.count("**")) for row in rows] == [("lcwof", 2), ("pn", 0)]

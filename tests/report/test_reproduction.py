@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from runs_by_hand import lcwof_with_curves
+from runs_by_hand import lcwof_with_curves, make_run
 from typer.testing import CliRunner
 
 from lcwof.cli.main import app
@@ -424,3 +424,39 @@ def test_the_overview_shows_where_each_phase_ends_and_which_line_is_which() -> N
             "B/B": (BASE, True),
             "hm": (HM, False),
         }
+
+
+@pytest.mark.parametrize("key", sorted(KNOWN))
+def test_a_run_tries_the_grid_and_aims_at_the_outcome_of_its_row(key: str) -> None:
+    what = KNOWN[key]
+    for place, setting, row in what.wanted():
+        entry = what.entry(place, setting, row, Recipe(), "base.safetensors", "pseudo.safetensors")
+        assert (entry.recipe.tune.grid, entry.tuned, entry.outcome) == (row.grid, row.tuned, row.outcome)
+        assert entry.pseudo_model == ("pseudo.safetensors" if what.protocol == "ifsl" else None)
+
+
+def test_a_row_of_one_split_stands_in_its_part_alone() -> None:
+    what = KNOWN["ucf-gfsl-full"]
+    ours = {
+        part.split: {row.name for row in what.rows_of(part) if row.method["name"] == "lcwof"}
+        for part in what.paper.parts
+    }
+    assert ours == {"protogan": {"LCwoF (ours)"}, "original": {"LCwoF (ours) lim", "LCwoF (ours) unlim"}}
+
+
+def test_streams_that_repeat_each_other_count_once_in_a_cell() -> None:
+    rows = [{"stream": s, "session": n, **dict.fromkeys(MEASURES, 40.0)} for s in (0, 1, 2) for n in range(1, 10)]
+    about = {"listed": True, "recipe": {"stream": {"shuffle": False}}}
+    first, *_ = compared(KNOWN["mini-ifsl"], {(Place("resnet12"), "5w5s", "pn"): StreamRun(Path("pn"), about, rows)})
+    cells = {row.name: row.cells for row in first.rows}["PN"]
+    assert {(cell.mean, cell.interval, cell.over) for cell in cells} == {(40.0, None, 1)}
+
+
+def test_accuracies_against_lambda_have_their_own_intervals() -> None:
+    what = KNOWN["lambda-after-phase2"]
+    one = next(setting for _, setting, _ in what.wanted())
+    runs = {(p, s, row.run): make_run("lcwof", [50.0, 54.0]) for p, s, row in what.wanted() if s == one}
+    (panel,) = plot_panels(what, runs)  # type: ignore[arg-type]
+    novel = next(line for line in panel.lines if line.name == "N/J")
+    assert novel.x == (1e1, 1e2, 5e2, 1e3, 5e3, 1e4, 5e4, 1e5) and set(novel.y) == {52.0}
+    assert novel.interval == pytest.approx([3.92] * 8)  # s = 2.8284, so 1.96 s / sqrt(2)

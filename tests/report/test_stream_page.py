@@ -11,11 +11,13 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 from runs_by_hand import make_run
-from streams_by_hand import make_stream
+from streams_by_hand import make_stream, unequal
 
+from lcwof.evaluation import MEASURES
 from lcwof.report import compared_markdown, write_report
 from lcwof.report.stream_compare import (
     alike,
+    outcome,
     reference_words,
     same_streams,
     stream_label,
@@ -174,3 +176,21 @@ def test_runs_of_two_folders_are_told_apart(tmp_path: Path) -> None:
     for folder in ("old", "new"):
         assert f"<caption><b>pn ({folder}/pn)</b>" in page
         assert f"**pn ({folder}/pn)**" in "".join(streams_markdown(run, runs) for run in runs)
+
+
+def test_streams_of_another_split_or_of_other_classes_are_not_paired() -> None:
+    lcwof, split, classes = (make_stream(name, [50.0]) for name in ("lcwof", "pn", "iw"))
+    assert same_streams(lcwof, split) and same_streams(lcwof, classes)
+    split.about["recipe"]["data"] = {"options": {"split": "original"}}
+    classes.about["classes"] = {"base": 3, "val": 2, "novel": 4}
+    assert not same_streams(lcwof, split) and not same_streams(lcwof, classes)
+
+
+def test_every_measure_stands_under_its_own_name() -> None:
+    run = unequal(make_stream("pn", [50.0, 50.0]))
+    expected = {name: 10.0 * (at + 1) for at, name in enumerate(MEASURES)}
+    last = {name: mean for name, (mean, _) in outcome(run).items() if name in MEASURES}
+    assert last == {name: expected[name] for name in ("hm", "J/J", "B/J", "N/J")}
+    lines = [line.strip("| ").split(" | ") for line in streams_markdown(run).splitlines()[2:]]
+    shown = dict(zip(lines[0], lines[-1], strict=True))
+    assert {name: shown[name] for name in MEASURES} == {name: f"{x:.2f} ± 0.00" for name, x in expected.items()}

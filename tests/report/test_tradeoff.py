@@ -30,3 +30,12 @@ def test_a_closed_form_or_a_phase_measured_once_has_no_trade_off() -> None:
     assert tradeoff(make_run("pn", [40.0])) is None
     moments = [("phase 2", 0, 0.0, 90.0, 90.0), ("phase 2", 5, 50.0, 50.0, 90.0), ("phase 3", 4, 70.0, 68.0, 89.5)]
     assert tradeoff(make_run("lcwof", [70.0, 71.0], curves=make_curves(moments))) is None
+
+
+def test_the_ends_are_the_highest_on_the_way() -> None:
+    moments = [("phase 2", 0, 0.0, 90.0, 90.0), ("phase 3", 0, 70.0, 20.0, 89.0), ("phase 3", 4, 60.0, 68.0, 85.0)]
+    curves = make_curves(moments)
+    for curve in curves:
+        curve["N/N"] = [50.0, 82.0, 78.0]
+    path = tradeoff(make_run("lcwof", [64.0, 65.0], curves=curves))
+    assert path is not None and path.ends == pytest.approx((89.0, 82.0))

@@ -76,14 +76,15 @@ def learn_novel(
     known = learners.base_head.shape[1]
     first = 0 if how.normalised else known  # of the classes that samples are scored among
     more = unlabelled.to(support.device) if keep.wanted and unlabelled is not None else support[0, :0]
-    joining = min(how.batch, len(more))  # images beside those of every batch
+    each = how.batch  # few-shot images of a batch
+    joining = min(each, len(more))  # images beside them
 
     def samples(epoch: int) -> tuple[Tensor, Tensor]:
         if not joining:
             return support, labels
         order = draws["order", epoch].permutation(support.shape[1]).to(support.device)
         parts = []
-        for number, some in enumerate(order.split(how.batch, dim=1)):
+        for number, some in enumerate(order.split(each, dim=1)):
             drawn = draws["unlabelled", epoch, number].permutation(len(more))[:, :joining].to(support.device)
             parts += [(support.gather(1, some), labels.gather(1, some)), (more[drawn], torch.full_like(drawn, -1))]
         index, answers = zip(*parts, strict=True)
@@ -96,7 +97,7 @@ def learn_novel(
             loss = loss + keep.weight * distillation(batch.logits, before.taught(batch)[1], keep.temperature)
         return loss
 
-    lam, how = 0.0 if keep.wanted and keep.instead else lam, replace(how, batch=how.batch + joining)
+    lam, how = 0.0 if keep.wanted and keep.instead else lam, replace(how, batch=each + joining)
     heads = ("novel_head",)
     yield from descend(
         learners, heads, samples, inputs, how, lam, draws, "phase 2", objective, not joining, recordable=True
