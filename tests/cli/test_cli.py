@@ -75,6 +75,9 @@ def test_tune_evaluate_report(base: Path, tmp_path: Path) -> None:
     assert lcwof("report", tmp_path, "--format", "markdown").startswith("| data | setting | method |")
     result = runner.invoke(app, ["report", str(run), "--format", "csv", "--json"])
     assert isinstance(result.exception, LcwofError) and "choose one" in str(result.exception)
+    shutil.copytree(other, tmp_path / "begun.partial")
+    result = runner.invoke(app, ["report", str(tmp_path), "--format", "csv"])
+    assert "Left out, as unfinished: begun.partial." in result.stderr and len(result.stdout.splitlines()) == 1 + 2
 
 
 def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_path: Path) -> None:

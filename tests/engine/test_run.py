@@ -363,3 +363,11 @@ def test_the_seconds_are_those_of_all_attempts(strokes: Dataset, strokes_model: 
     about = json.loads((out / "run.json").read_text())
     (out / "run.json").write_text(json.dumps({**about, "seconds": 1000.0}))
     assert evaluate_run(recipe(), strokes_model, strokes, out).about["seconds"] >= 1000.0
+
+
+def test_a_folder_that_cannot_be_made_is_said_to_be_that(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LcwofError, match=r"could not make the run folder .*r\.partial: Not a directory\.$"):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "file" / "r")

@@ -52,8 +52,8 @@ def test_a_real_run_makes_every_section(runs: list[Run], tmp_path: Path) -> None
     assert len(specs) == 1 + 2 + 2 + 2  # curves; balance and trade-off; classes and reliability of both runs
     for spec in specs:
         go.Figure(spec)
-    assert page.count("<caption><b>lcwof</b> mistaken most</caption>") == 1
-    assert re.search(r"lcwof, phase 3: area \d\.\d{3}, B/J", page) and "(ECE " in page
+    assert page.count("<caption><span><b>lcwof</b> mistaken most</span></caption>") == 1
+    assert re.search(r"lcwof, phase 3: area \d\.\d{3}, of which \d\.\d{3} on its way, B/J", page) and "(ECE " in page
     for kind in ("base", "novel"):
         assert f"{kind} samples taken for" in page
 

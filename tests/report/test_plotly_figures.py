@@ -13,7 +13,7 @@ from lcwof.engine.overview import Points
 from lcwof.report import calibration, class_accuracies, learning_curves, tradeoff
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.markup import figure
-from lcwof.report.panels import Line, Panel, panel_spec, panels_figure
+from lcwof.report.panels import Line, Panel, panel_markdown, panel_spec, panels_figure
 from lcwof.report.plotly_figures import (
     Spec,
     balance_figure,
@@ -126,3 +126,16 @@ def test_test_samples_are_the_larger_the_surer_the_answer() -> None:
     right, wrong = points_figure([points]).axes[0].collections
     small, large = right.get_sizes()
     assert small < wrong.get_sizes()[0] < large
+
+
+def test_what_needs_to_be_said_of_a_panel_stands_beside_its_title_and_inside_the_sheet() -> None:
+    line = Line("N/J", "#000000", (1.0, 10.0), (50.0, 60.0), (1.0, 1.0))
+    panel = Panel("5w1s", (line,), "lambda", 100, remark="shaded: N/J within 1, B/B within 3 of the best")
+    sheet = panels_figure([panel, panel], 2)
+    sheet.canvas.draw()
+    for ax in sheet.axes:
+        (said,) = ax.texts
+        left, title = said.get_window_extent(), ax.title if ax.title.get_text() else ax._left_title
+        assert said.get_text() == panel.remark and left.x0 > title.get_window_extent().x1
+        assert left.x1 <= sheet.bbox.x1
+    assert panel.remark in panel_markdown(panel)

@@ -286,6 +286,9 @@ def test_methods_that_were_not_tuned_are_named() -> None:
     runs = [make_run("lcwof", [50.0, 51.0], tuning={"why": "x", "settings": {}}), make_run("iw", [60.0, 61.0])]
     assert any(sentence.endswith("not so: iw.") for sentence in what_happened(runs)[0].further)
     assert not any("not so" in sentence for sentence in what_happened(runs[:1])[0].further)
+    as_they_are = "No settings were chosen on validation classes: the ranking is that of the settings as they are."
+    assert as_they_are in what_happened([make_run("lcwof", [50.0, 51.0]), runs[1]])[0].further
+    assert as_they_are not in what_happened(runs)[0].further + what_happened(runs[1:])[0].further
 
 
 def test_phases_in_turns_take_no_more_room_than_was_measured() -> None:

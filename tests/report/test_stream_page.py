@@ -174,7 +174,7 @@ def test_runs_of_two_folders_are_told_apart(tmp_path: Path) -> None:
     runs = [make_stream("pn", [50.0, 51.0], f"{folder}/pn") for folder in ("old", "new")]
     page = write_report(runs, tmp_path / "r.html", "two").read_text()
     for folder in ("old", "new"):
-        assert f"<caption><b>pn ({folder}/pn)</b>" in page
+        assert f"<caption><span><b>pn ({folder}/pn)</b>" in page
         assert f"**pn ({folder}/pn)**" in "".join(streams_markdown(run, runs) for run in runs)
 
 

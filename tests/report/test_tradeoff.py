@@ -24,6 +24,7 @@ def test_phase_3_of_a_run_is_followed_from_epoch_to_epoch() -> None:
     assert path.ends == pytest.approx((89.5, 80.0))
     # from (0, 80) by (20, 79.5) and (68, 70.5) to (89.5, 0)
     assert path.area == pytest.approx(0.2 * 0.7975 + 0.48 * 0.75 + 0.215 * 0.3525)
+    assert path.passed == pytest.approx(0.48 * 0.75), "of which that much is not joined by straight lines"
 
 
 def test_a_closed_form_or_a_phase_measured_once_has_no_trade_off() -> None:

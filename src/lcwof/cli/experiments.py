@@ -97,7 +97,7 @@ def pretrain(
     json_: Json = False,
 ) -> None:
     """Phase 1: learn the base classes. The epoch kept is the best on base images held out of training. Interrupted, it
-    resumes from OUT.partial, which is saved every minute or so.
+    resumes from OUT.partial, which is saved after an epoch, every minute or so.
 
     Examples:
 

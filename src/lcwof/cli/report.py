@@ -62,8 +62,10 @@ def report(
     if json_ and format_ is not Format.html:
         raise LcwofError(f"--json and --format {format_}: choose one, both print the table.")
     finished = [path for path in runs if not path.name.endswith(".partial")]
-    if len(finished) < len(runs):
-        errors.print(f"Left out {len(runs) - len(finished)} unfinished runs: their commands complete them.")
+    inside = {file.parent for path in finished for file in path.rglob("*.partial/run.json")}
+    if unfinished := sorted(path.name for path in {*runs, *inside}.difference(finished)):
+        why = f"Left out, as unfinished: {', '.join(unfinished)}. Their commands complete them."
+        errors.print(why, markup=False, soft_wrap=True)
     folders = {folder.resolve(): folder for path in finished for folder in find_runs(path)}  # each once
     found = [read_run(folder) for folder in folders.values()]
     models: dict[object, list[object]] = {}  # of runs that stand beside each other

@@ -27,7 +27,7 @@ from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_lat
 from lcwof.report.figures import as_svg, save_png
 from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
 from lcwof.report.page import html_page
-from lcwof.report.panels import panel_json, panel_markdown, panel_spec, panels_figure
+from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
@@ -314,18 +314,19 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     """A figure: to look at in a page, and as SVG and PNG; what is drawn as Markdown and JSON."""
     panels = plot_panels(what, runs)
     printed = {"": panels_figure(panels, 2)}
-    shown = figures([figure(p.title, f"means over {p.episodes} episodes", panel_spec(p)) for p in panels])
+    shown = figures([figure(p.title, _under(p), panel_spec(p)) for p in panels])
     file = _points_file(what, out)
     if what.figure == "overview" and file.exists():
         phases = [Points(**each) for each in json.loads(file.read_text())]
         printed["-points"] = points_figure(phases)
+        drawn = [figure(*title_of(each), points_spec(each)) for each in phases]
         shown += (
-            "<h2>Test samples of one episode</h2><p>Base classes are pale; larger where the answer is sure, crosses "
+            "<h2>Test samples of one episode</h2><p>Embeddings in the plane by t-SNE. Base classes are pale; larger "
+            f"where the answer is sure, crosses where it is wrong.</p>{figures(drawn)}"
         )
-        shown += "where it is wrong.</p>" + figures([figure(*title_of(each), points_spec(each)) for each in phases])
-    for name, drawn in printed.items():
-        write_aside(out / f"{what.key}{name}.svg", as_svg(drawn, what.key + name, what.about).encode())
-        save_png(drawn, out / f"{what.key}{name}.png")
+    for name, sheet in printed.items():
+        write_aside(out / f"{what.key}{name}.svg", as_svg(sheet, what.key + name, what.about).encode())
+        save_png(sheet, out / f"{what.key}{name}.png")
     kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": notes}
     told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
     body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
@@ -334,6 +335,11 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
     text = "\n".join([f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in notes)])
     write_aside(out / f"{what.key}.md", (text + "\n").encode())
     say(f"{what.about}\nWritten: {out / what.key}.html, and .md, .svg, .png and .json beside it.")
+
+
+def _under(panel: Panel) -> str:
+    bars = "bars are 95% intervals" if panel.counted else "with their 95% intervals under the pointer"
+    return "; ".join(filter(None, (f"means over {panel.episodes} episodes, {bars}", panel.remark)))
 
 
 def _points_file(what: Reproduction, out: Path) -> Path:

@@ -74,7 +74,10 @@ class RunFolder:
             folder.started -= before["seconds"]
             _remember(before, folder.about)
         else:
-            folder.write(lambda: folder.partial.mkdir(parents=True, exist_ok=True))
+            try:
+                folder.partial.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LcwofError(f"could not make the run folder {folder.partial}: {error.strerror}.") from error
             folder._hold()
             folder.describe()
         folder._hold()

@@ -52,7 +52,8 @@ def learn_sample(state: VectorsState, sample: Tensor, label: Tensor, config: Vec
 @register_method("ilvq")
 class Vectors(Method):
     """Prototypes among unit embeddings learn online, one example after the other: the nearest of its class moves to it,
-    the nearest of another class away, and a far example becomes a prototype; the nearest prototype decides. Uses the
+    p += (f(x) - p) / n with n the examples that moved it, the nearest of another class away, q -= away (f(x) - q), and
+    an example farther than the threshold from its class becomes a prototype; the nearest prototype decides. Uses the
     shared base model, keeps no images.
 
     Choices: base classes start with their means; one threshold, tuned without test data, where the original adapts one

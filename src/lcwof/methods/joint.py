@@ -28,9 +28,9 @@ class JointState(State):
 
 @register_method("joint")
 class Joint(Method):
-    """Cross-entropy over all classes on the union of all data so far, base and few-shot, before every evaluation; no
-    balance, no constraint. Few-shot classes are seen less than base classes: a bias of theirs is tuned without test
-    data.
+    """loss = -log softmax_y(w_c . f(x)) over all classes, on the union of all data so far, base and few-shot, before
+    every evaluation; no balance, no constraint. Few-shot classes are seen less than base classes: a bias of theirs is
+    tuned without test data.
 
     Choices: it begins with the shared base model, whose last stage is trained again; all base training images are
     kept, and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples."""

@@ -35,7 +35,7 @@ class LCwoFConfig:
     adapt: int = 1  # stages of the backbone that adapt, counted from the last
     weight_constraint: float | None = None  # lambda; None: the authors' 5e2 for one shot, 5e3 for more
     batch_norm: Literal["frozen", "adapting"] = "frozen"  # adapting: statistics follow each learner's own batches
-    head: Literal["linear", "cosine"] = "linear"
+    head: Literal["linear", "cosine"] = "linear"  # of the logits: w_c . f(x), or scale * cos(w_c, f(x))
     bias: bool = False  # of each class, in a linear head
     scale: float = 20.0  # of the cosines
     centred: bool = True  # cosines of embeddings less the base classes' centre
@@ -56,7 +56,11 @@ class LCwoFState(State):
 @register_method("lcwof")
 class LCwoF(Method):
     """Phase 2 learns the novel classes with base-normalized cross-entropy under a weight constraint, the base head
-    fixed; phase 3 calibrates both heads by balanced replay. Uses the shared base model."""
+    fixed: CE_BN + lambda ||theta - theta_1||^2 over the novel examples, where CE_BN = -log exp(w_y . f(x)) / sum over
+    base and novel classes of exp(w_c . f(x)), and theta_1 is the last stage after phase 1. Phase 3 calibrates both
+    heads: cross-entropy over all classes under the same constraint, on the novel examples and as few of each base
+    class, replayed. Its length is what balances old and new, so no bias of few-shot classes is tuned unless asked
+    for. Uses the shared base model."""
 
     Config = LCwoFConfig
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4), "phase3.lr_head": (1e-3, 1e-2)})

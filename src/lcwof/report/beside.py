@@ -42,7 +42,7 @@ def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
         for row in part.rows:
             cells = "".join(f"<td>{cell}</td>" for cell in (*map(_html, row.cells), *_apart(part, row)))
             rows.append(f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{_over(row)}</td></tr>')
-        caption = f"<caption><b>{escape(_title(part))}</b></caption>"
+        caption = f"<caption><span><b>{escape(_title(part))}</b></span></caption>"
         table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         found.append(f'<div class="card scroll">{table}</div>')
     if notes:

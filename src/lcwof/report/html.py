@@ -49,7 +49,8 @@ _MEANINGS = {
     "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; where within its own 95% interval it may "
     "be chance",
     "area": "AUSUC: area under N/J against B/J, both from 0 to 1, along the last phase of learning, from nothing but "
-    "novel answers (N/N) to nothing but base ones (B/B); few points in a wide gap make it smaller",
+    "novel answers (N/N) to nothing but base ones (B/B), joined to both by straight lines; few points in a wide gap "
+    "make it smaller",
     "ECE": "expected calibration error: how far confidence and accuracy are apart, on average over the answers",
 }
 
@@ -154,7 +155,8 @@ def _balance(groups: dict[Setting, list[Run]]) -> str:
     note = (
         "The best place is the upper right. hm is the same along each grey line; on the dotted diagonal, novel and "
         "base samples are classified equally well. Where curves were recorded, a second figure follows the last phase "
-        "of learning from epoch to epoch; the large mark is where it ends."
+        "of learning from epoch to epoch; the large mark is where it ends. The area under such a path is joined to the "
+        "ends, all answers novel and all base, by straight lines: of paths that pass little of the way it says little."
     )
     drawn = []
     for setting, group in groups.items():
@@ -167,7 +169,8 @@ def _balance(groups: dict[Setting, list[Run]]) -> str:
 
 
 def _path(name: str, path: Tradeoff) -> str:
-    return f"{name}, {path.phase}: area {path.area:.3f}, B/J {min(path.base):.1f} to {max(path.base):.1f}."
+    range_ = f"B/J {min(path.base):.1f} to {max(path.base):.1f}"
+    return f"{name}, {path.phase}: area {path.area:.3f}, of which {path.passed:.3f} on its way, {range_}."
 
 
 def _methods(runs: Sequence[Run | StreamRun]) -> str:

@@ -67,7 +67,9 @@ def figures(parts: Sequence[str]) -> str:
 def table(caption: str, head: str, rows: Sequence[str], kind: str = "") -> str:
     """A table that scrolls sideways where it is wider than the page; `caption`, `head` and `rows` are HTML. kind:
     "wrap" where names are long and may be broken into lines."""
-    inner = f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    inner = (
+        f"<table><caption><span>{caption}</span></caption><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    )
     classes = f"card scroll {kind}".strip()
     return f'<div class="{classes}">{inner}</div>'
 

@@ -43,6 +43,7 @@ class Panel:
     marks: tuple[tuple[float, str], ...] = ()  # where something begins, and its name
     shaded: tuple[float, float] | None = None
     counted: bool = False  # along 1, 2, 3: the page marks the points and draws their intervals as bars
+    remark: str = ""  # what needs to be said of it
 
 
 def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
@@ -76,6 +77,9 @@ def panels_figure(panels: Sequence[Panel], columns: int) -> Figure:
             style: dict[str, Any] = {"color": QUIET, "fontsize": SIZE - 1, "va": "bottom", "parse_math": False}
             ax.annotate(short, (where, 1), (3, 2), ax.get_xaxis_transform(), "offset points", **style)
         ax.set_title(panel.title, loc="left", fontsize=SIZE + 1, pad=20 if panel.marks else 8, parse_math=False)
+        if panel.remark:
+            beside: dict[str, Any] = {"ha": "right", "va": "bottom", "transform": ax.transAxes, "parse_math": False}
+            ax.text(1, 1.02, panel.remark, color=QUIET, fontsize=SIZE - 2, **beside)
         ax.set_xlabel(panel.along, color=QUIET, fontsize=SIZE)
         if not column:
             ax.set_ylabel("accuracy, %", color=QUIET, fontsize=SIZE)
@@ -131,7 +135,8 @@ def panel_markdown(panel: Panel) -> str:
     for line in panel.lines:
         together.setdefault(line.x, []).append(line)
     starts = {where for where, _ in panel.marks}
-    found = [f"**{panel.title}**, {panel.episodes} episodes, mean ± 95% interval", ""]
+    remark = f"; {panel.remark}" if panel.remark else ""
+    found = [f"**{panel.title}**, {panel.episodes} episodes, mean ± 95% interval{remark}", ""]
     for x, lines in together.items():
         heads = [panel.along, *(line.name for line in lines)]
         found += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]

@@ -102,9 +102,9 @@ def _lambdas(setting: str, runs: Sequence[tuple[OurRow, Run]]) -> Panel:
         if name != "hm"
     ]
     shaded = usable({v: {name: values[v][name][0] for name in _DROP} for v in x})
-    said = " and ".join(f"{name} within {drop:g} of its best" for name, drop in _DROP.items())
-    title = f"{setting}; shaded: {said}" if shaded else setting
-    return Panel(title, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded)
+    said = ", ".join(f"{name} within {drop:g}" for name, drop in _DROP.items())
+    remark = f"shaded: {said} of the best" if shaded else ""
+    return Panel(setting, tuple(lines), "lambda", len(runs[0][1].rows), log=True, shaded=shaded, remark=remark)
 
 
 def usable(found: Mapping[float, Mapping[str, float]]) -> tuple[float, float] | None:

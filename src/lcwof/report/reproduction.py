@@ -237,6 +237,8 @@ def _require_sound(what: Reproduction, file: Path) -> None:
             )
         if what.figure == "lambda-after-phase2" and not row.method.get("weight_constraint"):
             raise LcwofError(f"{file}: row {row.name!r} has no weight_constraint, which this figure is drawn along.")
+    if what.protocol == "ifsl" and not what.pseudo and any(row.tuned for _, _, row in what.wanted()):
+        raise LcwofError(f"{file}: set pseudo, the base classes to choose settings on, or tuned = false in every row.")
     runs: set[str] = set()
     for place, _, rows in what._parts():
         named: dict[str, OurRow] = {}

@@ -38,7 +38,8 @@ table {
   border-collapse: collapse; width: 100%; font-size: 15px; font-variant-numeric: tabular-nums;
   white-space: nowrap;
 }
-caption { text-align: left; padding: 12px 22px 8px; font-size: 14px; position: sticky; left: 0; }
+caption { text-align: left; padding: 12px 22px 8px; font-size: 14px; white-space: normal; }
+caption > span { display: block; max-width: min(100%, calc(100vw - 94px), 940px); position: sticky; left: 22px; }
 caption b { color: var(--ink); font-weight: 620; font-size: 16px; margin-right: 8px; }
 th, td { padding: 9px 12px; text-align: right; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }

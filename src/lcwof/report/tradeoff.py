@@ -25,6 +25,12 @@ class Tradeoff:
         """Under N/J against B/J, in 0 to 1, with the ends: all answers novel (0, N/N), all answers base (B/B, 0)."""
         return area_under_tradeoff([0.0, *self.base, self.ends[0]], [self.ends[1], *self.novel, 0.0])
 
+    @property
+    def passed(self) -> float:
+        """The part of the area that lies under what was passed through; the rest is joined to the ends by straight
+        lines."""
+        return area_under_tradeoff(self.base, self.novel)
+
 
 def area_under_tradeoff(base: Sequence[float], novel: Sequence[float]) -> float:
     """AUSUC, the area under N/J against B/J (both in percent) by the trapezoid rule, in 0 to 1.

@@ -108,6 +108,8 @@ def _cautions(group: Sequence[Run]) -> list[str]:
         found.append(
             f"Only some methods had settings chosen on validation classes; not so: {', '.join(sorted(untuned))}."
         )
+    elif len(group) > 1 and untuned:
+        found.append("No settings were chosen on validation classes: the ranking is that of the settings as they are.")
     return found
 
 
