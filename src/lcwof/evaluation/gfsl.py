@@ -62,10 +62,11 @@ _made: list[tuple[BaseModel, Dataset, Inputs]] = []
 
 
 def _inputs(model: BaseModel, data: Dataset, adapt: int, compute: Compute) -> Inputs:
-    """Those made last for the same model and data serve again, with what they have compiled and computed: a study runs
+    """Those used last for the same model and data serve again, with what they have compiled and computed: a study runs
     many methods one after the other."""
-    for known, theirs, inputs in _made:
+    for at, (known, theirs, inputs) in enumerate(_made):
         if known is model and theirs is data and (inputs.adapt, inputs.compute) == (adapt, compute):
+            _made.append(_made.pop(at))
             return inputs
     made = Inputs(model, data.images, data.augment, adapt, compute)
     _made.append((model, data, made))
