@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from lcwof.data import Dataset
-from lcwof.engine import Recipe, read_recipe
+from lcwof.engine import read_recipe
 from lcwof.engine.overview import overview
 from lcwof.models import BaseModel
 
 
-def recipe(method: str = "pn", episodes: int = 9, curves: int = 0, **settings: object) -> Recipe:
-    """As in test_run.py."""
-    options = {
-        "data.name": "strokes",
-        "method.name": method,
-        "evaluate.way": 3,
-        "evaluate.shot": 1,
-        "evaluate.episodes": episodes,
-        "evaluate.curves": curves,
-        "at_once": 4,
-        "device": "cpu",
-    }
-    return read_recipe([], {**options, **settings}, [])
-
-
 def test_each_phase_is_shown_as_it_left_the_learner(strokes: Dataset, strokes_model: BaseModel) -> None:
     asked = {
+        "data.name": "strokes",
+        "evaluate.way": 3,
+        "device": "cpu",
         "method.phase2.epochs": 20,
         "method.phase3.epochs": 20,
         "method.weight_constraint": 1.0,
         "method.phase3.lr_head": 0.1,
     }
-    one, two, three = overview(recipe("lcwof", **asked), strokes_model, strokes)
+    one, two, three = overview(read_recipe([], asked, []), strokes_model, strokes)
     for before, after in ((one, two), (two, three)):
         assert before.confidence != after.confidence and before.x != after.x, "another head, and another tail"
     right = [sum(r for r, novel in zip(p.right, p.novel, strict=True) if not novel) for p in (two, three)]

@@ -119,11 +119,7 @@ def test_the_answers_are_those_at_the_end_where_curves_are_measured(
 def test_answers_are_those_of_the_episodes_asked_for(
     strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
 ) -> None:
-    def stop(done: int, total: int) -> None:
-        if done:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop)
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop_at(4))
     run = evaluate_run(recipe(episodes=3), strokes_model, strokes, tmp_path / "r")
     assert run.answers is not None and run.answers.episodes == (0, 1, 2) and len(run.rows) == 3
