@@ -321,6 +321,7 @@ def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model
     assert pytest.importorskip("fcntl").LOCK_EX == 2
     whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
     (tmp_path / "r.partial").mkdir()
+    shutil.copy(whole.path / "run.json", tmp_path / "r.partial")
     hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print('held', flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path / "r.partial" / "held")],
@@ -332,6 +333,7 @@ def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model
     for overwrite in (False, True):
         with pytest.raises(LcwofError, match=r"another process is at work in .*r\.partial: wait for it"):
             evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", overwrite)
+        assert (tmp_path / "r.partial" / "run.json").exists(), "what the other does is left alone"
     other.kill()  # which lets go
     other.wait()
     run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")

@@ -19,7 +19,7 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.sessions import StreamSource
 from lcwof.errors import Diverged
-from lcwof.evaluation import MEASURES, prepare, run_episodes, tune
+from lcwof.evaluation import MEASURES, gfsl, prepare, run_episodes, tune
 from lcwof.evaluation.candidates import Candidate, Tried, Tuning, _best_bias, _values, candidates_of
 from lcwof.evaluation.gfsl import query_logits
 from lcwof.evaluation.ifsl import run_streams
@@ -330,10 +330,15 @@ def test_none_of_a_setting_is_no_edge() -> None:
     assert Tuning("m", "5w1s", "2 episodes", tried).at_edge() == [], "there is nothing below"
 
 
-def test_inputs_serve_again_only_where_they_are_computed_alike(strokes: Dataset, strokes_model: BaseModel) -> None:
+def test_inputs_serve_again_where_they_are_computed_alike_while_they_are_among_the_last_two_used(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gfsl, "_made", [])
     plain, rounded = (Compute(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16))
-    found = [prepare(Prototypes(), strokes_model, strokes, how)[0].inputs for how in (plain, rounded, plain)]
-    assert [inputs.compute for inputs in found] == [plain, rounded, plain] and found[0] is found[2]
+    asked = [plain, rounded, plain, replace(plain, records=True), plain, rounded]
+    found = [prepare(Prototypes(), strokes_model, strokes, how)[0].inputs for how in asked]
+    assert [inputs.compute for inputs in found] == asked
+    assert found[0] is found[2] is found[4] and found[1] is not found[5]
 
 
 class Watching(Prototypes):

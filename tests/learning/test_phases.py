@@ -12,6 +12,7 @@ from lcwof.data import Augment, Dataset
 from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs, Learners, Phase2, Phase3, calibrate, learn_novel
+from lcwof.learning.learners import Batch, Descent, descend, joint_cross_entropy
 from lcwof.learning.phases import Distillation
 from lcwof.models import BaseModel, build_backbone
 from lcwof.randomness import Randomness
@@ -192,11 +193,23 @@ def test_blocks_are_dropped_where_that_is_asked_and_only_there(digits: Dataset) 
     without, again, dropped = (inputs.augmented(index, draws, blocks) for blocks in (False, False, True))
     assert torch.equal(without, again) and not torch.allclose(without, dropped)
     assert (dropped == 0).sum() > (without == 0).sum()
+    shared = inputs.augmented(index.expand(2, -1), Randomness.of_episodes(0, [0, 0]), True)
+    torch.testing.assert_close(shared, dropped.expand_as(shared), msg="learners of one episode share it, holes and all")
     learners = Learners.start(inputs, 1)
     whole, keyed, holes = (
         learners.scored(learners.weights(), without, *how)[0] for how in ((), (draws.keys,), (draws.keys, True))
     )
     assert torch.equal(whole, keyed) and not torch.allclose(whole, holes)
+    told: list[bool] = []
+
+    def noting(batch: Batch) -> Tensor:
+        told.append(batch.blocks)
+        return joint_cross_entropy(batch)
+
+    for blocks in (False, True):
+        one = learners.grown(1, draws), ("novel_head",), lambda epoch: (index, torch.tensor([[6, 6]])), inputs
+        exhaust(descend(*one, Descent(epochs=1, drop_blocks=blocks), 0.0, draws, "some phase", noting))
+    assert told == [False, True], "so that who is held to drops the same"
 
 
 def test_the_clip_keeps_an_unstable_lambda_bounded(digits: Dataset, digits_model: BaseModel) -> None:

@@ -50,6 +50,10 @@ def test_the_authors_conv4() -> None:
     maps = backbone.trunk(1)(torch.zeros(2, 3, 84, 84))
     assert maps.shape == (2, 256, 10, 10) and backbone.tail(1)(maps).shape == (2, 128)
     assert sum(p.numel() for p in backbone.parameters()) == 3_487_616
+    x, all_of_it = torch.randn(2, 3, 84, 84), Noise(torch.zeros)
+    assert backbone.trunk(3)(x).min() < 0, "leaky"
+    assert backbone.trunk(2)(x, all_of_it).abs().sum() > 0 == backbone.trunk(1)(x, all_of_it).abs().sum()
+    assert (backbone.stages[3].block(maps, all_of_it) == 0).all(), "blocks 3 and 4 drop channels"  # type: ignore
     backbone.train()
     embedded = backbone(torch.randn(40, 3, 84, 84))
     torch.testing.assert_close(embedded.mean(0), torch.zeros(128), atol=1e-4, rtol=0)

@@ -151,3 +151,10 @@ def test_settings_of_streams_need_classes_to_be_chosen_on(tmp_path: Path) -> Non
     file.write_text('like = "mini-ifsl-hm"\npseudo = 0\n')
     with pytest.raises(LcwofError, match="set pseudo, the base classes to choose settings on, or tuned = false"):
         read_reproduction(file)
+
+
+def test_a_study_without_rows_is_no_success(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(STUDY)
+    result = CliRunner().invoke(app, ["reproduce", str(file), "-o", str(tmp_path / "out")])
+    assert isinstance(result.exception, LcwofError) and str(result.exception) == "own has no rows to run."

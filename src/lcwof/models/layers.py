@@ -231,12 +231,8 @@ class Dropout(nn.Module):
         return x * (keep if x.dim() < 5 else keep.movedim(2, -1)) / (1 - self.rate)
 
 
-class ChannelDropout(nn.Module):
+class ChannelDropout(Dropout):
     """Drops whole channels of maps."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
 
     def forward(self, x: Tensor, noise: Noise | None) -> Tensor:
         if noise is None:
