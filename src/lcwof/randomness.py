@@ -54,6 +54,11 @@ def substream(keys: Tensor, number: int) -> Tensor:
     return _mix(_mix(keys + offset))
 
 
+def keys_of(numbers: Tensor, purpose: object) -> Tensor:
+    """Keys of the streams that numbers have for a purpose."""
+    return _mix(_mix(numbers * _GOLDEN + _number(purpose)) + _GOLDEN)
+
+
 class Randomness:
     """E independent streams of random numbers, one a learner.
 
@@ -72,7 +77,7 @@ class Randomness:
     @classmethod
     def of_episodes(cls, seed: int, episodes: Sequence[int], device: torch.device | str = "cpu") -> Randomness:
         numbers = torch.tensor(list(episodes), dtype=torch.int64, device=device)
-        return cls(_mix(_mix(numbers * _GOLDEN + _number(("seed", seed))) + _GOLDEN), tuple(episodes))
+        return cls(keys_of(numbers, ("seed", seed)), tuple(episodes))
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -19,7 +19,9 @@ def test_bench_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert [(t["name"], t["at_once"]) for t in found["timings"]] == [("plain loop", 1), ("lcwof", 1), ("lcwof", 2)]
     for timing in found["timings"]:
-        assert timing["episode"] == pytest.approx(timing["phase2"] + timing["phase3"] + timing["evaluation"])
+        parts = [timing[part] for part in ("views", "phase2", "phase3", "evaluation")]
+        assert timing["episode"] == pytest.approx(sum(parts))
+        assert (timing["views"] > 0) == (timing["name"] == "lcwof"), "the loop makes no views ahead"
         assert min(timing["phase2"], timing["phase3"], timing["evaluation"], timing["tflops"]) > 0
         assert timing["tflops"] < found["ceiling_tflops"], "faster than the machine can multiply"
     assert "plain loop" in result.output and found["phase1_images_per_second"] > 0
@@ -46,7 +48,7 @@ def test_out_of_memory_measures_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -
     def scarce(setup: object, base: object, fitted: object, learners: int, seconds: float) -> Timing:
         if learners > 3:
             raise torch.OutOfMemoryError
-        return Timing("lcwof", learners, 1.0, 1.0, 1.0, (1, 1), 1.0, 1.0)
+        return Timing("lcwof", learners, 1.0, 1.0, 1.0, 1.0, (1, 1), 1.0, 1.0)
 
     monkeypatch.setattr("lcwof.engine.bench._time_engine", scarce)
     said: list[str] = []

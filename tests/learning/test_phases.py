@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -111,9 +112,9 @@ def test_replay_is_drawn_once_for_lim_and_anew_for_unlim(
     seen: list[Tensor] = []
     original = inputs.augmented
 
-    def record(index: Tensor, draws: Randomness, blocks: bool) -> Tensor:
+    def record(index: Tensor, *rest: Any) -> Tensor:
         seen.append(index.sort(dim=1).values)
-        return original(index, draws, blocks)
+        return original(index, *rest)
 
     monkeypatch.setattr(inputs, "augmented", record)
     how = Phase3(epochs=6, replay=replay)  # type: ignore[arg-type]

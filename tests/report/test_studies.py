@@ -134,6 +134,15 @@ def test_dropped_blocks_are_all_that_their_benchmark_changes() -> None:
     assert not Descent(epochs=1).drop_blocks, "as in the released code, whose ramp begins anew with every episode"
 
 
+def test_views_are_all_that_their_benchmark_changes() -> None:
+    study = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "views.toml")
+    shared, *others = study.rows
+    known = {row.run: row for row in KNOWN["batch-norm"].rows}[study.reference]
+    assert (shared.run, shared.method, shared.grid) == (known.run, known.method, known.grid)
+    for row, views in zip(others, (0, 8), strict=True):
+        assert row.method == {**shared.method, "phase2.views": views, "phase3.views": views} and row.grid == shared.grid
+
+
 def test_rows_without_a_bias_differ_in_nothing_else() -> None:
     biased = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "no-bias.toml")
     assert len(biased.rows) == 4

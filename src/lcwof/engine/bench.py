@@ -37,6 +37,7 @@ class Timing:
 
     name: str
     at_once: int
+    views: float  # augmented images through the trunk, where these are made once; 0: part of the phases
     phase2: float
     phase3: float
     evaluation: float
@@ -46,7 +47,7 @@ class Timing:
 
     @property
     def episode(self) -> float:
-        return self.phase2 + self.phase3 + self.evaluation
+        return self.views + self.phase2 + self.phase3 + self.evaluation
 
     @property
     def rate(self) -> float:
@@ -88,25 +89,34 @@ class Setup:
     def prepare(self, compute: Compute | None = None) -> tuple[Base, Any]:
         return prepare(self.method, self.model, self.data, compute)
 
-    def only(self, phase: str, epochs: int) -> LCwoF:
+    def only(self, phase: str, epochs: int, views: int) -> LCwoF:
         """The method with that many epochs of one phase and none of the other."""
         config = self.method.config
         two, three = (epochs, 0) if phase == "phase 2" else (0, epochs)
-        return LCwoF(
-            replace(config, phase2=replace(config.phase2, epochs=two), phase3=replace(config.phase3, epochs=three))
-        )
+        phase2 = replace(config.phase2, epochs=two, views=views)
+        return LCwoF(replace(config, phase2=phase2, phase3=replace(config.phase3, epochs=three, views=views)))
 
     def task(self, learners: int, device: torch.device) -> Task:
         draws = Randomness.of_episodes(self.source.seed, range(learners))["learning"]
         return Task.of_shots(self.source.draw(range(learners)).support, draws, device)
 
     def learn(self, phase: str, epochs: int, base: Base, fitted: Any, learners: int) -> Iterator[State]:
-        """The states after each epoch of one phase."""
-        states = self.only(phase, epochs).learn(base, fitted, self.task(learners, base.inputs.device))
+        """The states after each epoch of one phase, over views that are there after the first."""
+        states = self.only(phase, epochs, 1).learn(base, fitted, self.task(learners, base.inputs.device))
         return (state for state in states if state.phase == phase and state.epoch > 0)
 
-    def flops(self) -> float:
-        """Of a whole episode, a backward pass counted as two forward ones; the trunk over test images not counted."""
+    @property
+    def few(self) -> int:
+        return WAY * self.source.shot
+
+    @property
+    def views(self) -> int:
+        """Of all images of an episode together."""
+        return (self.few + BASE) * self.method.config.phase3.views
+
+    def flops(self, kept: bool) -> float:
+        """Of a whole episode, a backward pass counted as two forward ones; the trunk over test images not counted.
+        kept: every view passes the trunk once, not every image in every epoch."""
         backbone, adapt = self.model.backbone, self.method.adapt
         image = torch.zeros(1, *self.model.shape, device=self.model.head.device)
         counts = []
@@ -115,10 +125,9 @@ class Setup:
                 with FlopCounterMode(display=False) as counter:
                     image = stage(image)
                 counts.append(counter.get_total_flops())
-        few = WAY * self.source.shot
-        seen = PHASES["phase 2"] * few + PHASES["phase 3"] * (few + BASE)
+        seen = PHASES["phase 2"] * self.few + PHASES["phase 3"] * (self.few + BASE)
         queries = self.source.queries * WAY + self.source.base_queries * BASE
-        return seen * (counts[0] + 3 * counts[1]) + queries * counts[1]
+        return (self.views if kept else seen) * counts[0] + (3 * seen + queries) * counts[1]
 
 
 def bench(
@@ -179,30 +188,35 @@ def _time_plain(setup: Setup, seconds: float) -> Timing:
     device = base.inputs.device
     spent, timed = [], []
     for phase, epochs in PHASES.items():
-        episode = PlainEpisode(setup.only(phase, 1), base, setup.source, 0)
+        episode = PlainEpisode(setup.only(phase, 1, 0), base, setup.source, 0)
         mean, count = _rate(_repeat(episode.phase2 if phase == "phase 2" else episode.phase3), seconds / 3, device)
         spent.append(mean * epochs)
         timed.append(count)
     drawn = setup.source.draw([0])
     queries = torch.cat([drawn.novel_queries.flatten(), drawn.base_queries.flatten()]).split(64)
     mean, _ = _rate(_repeat(lambda: [episode.logits(part) for part in queries]), seconds / 3, device)
-    return Timing("plain loop", 1, spent[0], spent[1], mean, (timed[0], timed[1]), _memory(device), setup.flops())
+    flops = setup.flops(kept=False)
+    return Timing("plain loop", 1, 0.0, spent[0], spent[1], mean, (timed[0], timed[1]), _memory(device), flops)
 
 
 def _time_engine(setup: Setup, base: Base, fitted: Any, learners: int, seconds: float) -> Timing:
     device = base.inputs.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+    index = base.pool.table.flatten()[: setup.few + BASE].expand(learners, -1)
+    draws = Randomness.of_episodes(0, range(learners))
+    mean, _ = _rate(_repeat(lambda: base.inputs.augmented(index, draws)), seconds / 4, device)
+    views = mean / index.numel() * setup.views
     spent, timed = [], []
     for phase, epochs in PHASES.items():
-        mean, count = _rate(setup.learn(phase, 10 * epochs, base, fitted, learners), seconds / 3, device)
+        mean, count = _rate(setup.learn(phase, 10 * epochs, base, fitted, learners), seconds / 4, device)
         spent.append(mean * epochs / learners)
         timed.append(count)
     state = next(iter(setup.method.learn(base, fitted, setup.task(learners, device))))
     episodes = setup.source.draw(range(learners))
-    mean, _ = _rate(_repeat(lambda: measure(setup.method, state, base, episodes, learners)), seconds / 3, device)
-    memory = _memory(device)
-    return Timing("lcwof", learners, spent[0], spent[1], mean / learners, (timed[0], timed[1]), memory, setup.flops())
+    mean, _ = _rate(_repeat(lambda: measure(setup.method, state, base, episodes, learners)), seconds / 4, device)
+    counts, memory, flops = (timed[0], timed[1]), _memory(device), setup.flops(kept=True)
+    return Timing("lcwof", learners, views, spent[0], spent[1], mean / learners, counts, memory, flops)
 
 
 def _repeat(function: Callable[[], Any]) -> Iterator[None]:

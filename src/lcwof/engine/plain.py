@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lcwof.data.augment import NUMBERS, augment_batch
 from lcwof.data.episodes import EpisodeSource
 from lcwof.learning import Descent
-from lcwof.learning.inputs import Inputs
+from lcwof.learning.inputs import Inputs, drawn_views, view_noise
 from lcwof.learning.learners import fresh_head
 from lcwof.learning.tail import keyed_noise
 from lcwof.methods.base import Base
@@ -68,8 +68,11 @@ class PlainEpisode:
         lam = self.method.constraint(self.shot)
         for epoch in range(how.epochs):
             order = draws["order", epoch].permutation(len(index))[0]
-            numbers = draws["augment", epoch].uniform(len(index), NUMBERS)[0]
-            keys = draws["augment", epoch]["drop"].spread(len(index))
+            drawn = draws["augment", epoch]
+            if how.views:
+                numbers, keys = view_noise(index[order], drawn_views(drawn, len(index), how.views)[0])
+            else:
+                numbers, keys = drawn.uniform(len(index), NUMBERS)[0], drawn["drop"].spread(len(index))
             for step, at in enumerate(range(0, len(index), how.batch)):
                 batch = slice(at, at + how.batch)
                 chosen = order[batch]

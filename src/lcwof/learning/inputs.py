@@ -13,13 +13,15 @@ from lcwof.data.augment import NUMBERS, Augment, augment_batch, plain_batch
 from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 from lcwof.learning.tail import Tail, keyed_noise
+from lcwof.learning.views import KeptViews, view_keys
 from lcwof.models import BaseModel
 from lcwof.models.layers import Conv2d, channels_last, fold_norms
-from lcwof.randomness import Randomness
+from lcwof.randomness import Randomness, substream, uniform
 
-_CUDA_CHUNK = 2048  # images through the trunk at once
+_CUDA_CHUNK, _CUDA_LEAST = 2048, 64  # images through the trunk at once
 # The same on a processor, in pixels: larger maps leave its cache and are paged in anew each time, smaller ones idle it.
 _CPU_PIXELS = {torch.float32: 45_000, torch.bfloat16: 120_000}
+_CPU_VIEWS = 1 << 30  # bytes of views kept
 # Between two convolutions the trunk is a chain of cheap operations: rather do one twice than write maps out in between.
 _FUSE_MORE = {"realize_reads_threshold": 64, "realize_acc_reads_threshold": 64, "realize_opcount_threshold": 256}
 
@@ -59,14 +61,18 @@ class Inputs:
         self._run = self.compute.jit(self._through_trunk, part=True, options=_FUSE_MORE)
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((2 * len(images),), -1)  # where in _maps an image's map lies; then mirror images
+        self._views: dict[tuple[int, bool], KeptViews] = {}  # by how many, and whether DropBlock dropped
 
     @torch.no_grad()
-    def augmented(self, index: Tensor, draws: Randomness, blocks: bool = False) -> Tensor:
-        """Maps of freshly augmented images, index (E, M) -> (E, M, ...); what is drawn depends on the learner alone.
-        Learners of the same episode that look at the same images, as where settings are tried, share their maps."""
+    def augmented(self, index: Tensor, draws: Randomness, blocks: bool = False, views: int = 0) -> Tensor:
+        """Maps of augmented images, index (E, M) -> (E, M, ...): of views that were never seen before or, with `views`,
+        of one among so many that each image has. What is drawn depends on the learner alone. Learners of the same
+        episode that look at the same images, as where settings are tried, share their maps."""
         if not self.augments:
             return self.plain(index)
         index, draws = index.to(self.device), draws.to(self.device)
+        if views:
+            return self._kept_views(views, blocks)(index, drawn_views(draws, index.shape[1], views))
         if len(set(draws.episodes)) < len(draws):
             first, which = _repeated(draws.episodes)
             once = index[first]
@@ -74,14 +80,30 @@ class Inputs:
                 return self.augmented(once, draws.part(first), blocks)[which]
         numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
         keys = draws["drop"].spread(index.shape[1])
-        flat = index.flatten()
+        return self._augmented(index.flatten(), numbers, keys, blocks).unflatten(0, index.shape)
+
+    def _augmented(self, flat: Tensor, numbers: Tensor, keys: Tensor, blocks: bool) -> Tensor:
         step = even(len(flat), self.chunk)
         parts = []
         for part in (slice(at, at + step) for at in range(0, len(flat), step)):
             images = self._augment(*self._mark(self.pixels[flat[part]], numbers[part]))
             images, drawn = self._mark(images, keys[part])
             parts.append(self._run(images, drawn, blocks))
-        return torch.cat(parts).unflatten(0, index.shape)
+        return torch.cat(parts)
+
+    def _kept_views(self, views: int, blocks: bool) -> KeptViews:
+        def make(image: Tensor, view: Tensor) -> Tensor:
+            asked = len(image)
+            if self.device.type == "cuda":  # filled up to a few sizes, so that the card learns how to compute each once
+                most = self.chunk if asked > self.chunk else max(_CUDA_LEAST, 1 << (asked - 1).bit_length())
+                filled = torch.arange(-(-asked // most) * most, device=self.device) % asked
+                image, view = image[filled], view[filled]
+            return self._augmented(image, *view_noise(image, view), blocks)[:asked]
+
+        if (views, blocks) not in self._views:
+            room = torch.cuda.mem_get_info(self.device)[0] // 4 if self.device.type == "cuda" else _CPU_VIEWS
+            self._views[views, blocks] = KeptViews(make, len(self.pixels), views, room, self.device)
+        return self._views[views, blocks]
 
     def _mark(self, *batch: Tensor) -> tuple[Tensor, ...]:
         """Tell the compiler that the number of images is not fixed, so that it compiles once for all."""
@@ -121,6 +143,17 @@ class Inputs:
             known.append(_whole(self.trunk(inputs.flip(-1) if mirrored else inputs)))
         self._maps = torch.cat(known)
         self._row[missing] = first + torch.arange(len(missing))  # last: memory may run out before
+
+
+def drawn_views(draws: Randomness, images: int, views: int) -> Tensor:
+    """Which of its views each of so many images of a learner shows: (E, images)."""
+    return (draws["view"].uniform(images) * views).long()
+
+
+def view_noise(image: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers that augment views of images, (n, NUMBERS), and the keys by which the trunk drops, (n,)."""
+    keys = view_keys(image, view)
+    return uniform(keys, (NUMBERS,)), substream(keys, 1)
 
 
 def _repeated(episodes: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -1,0 +1,60 @@
+"""A few augmented views of each image, in place of a new one every time: the frozen trunk then runs once for each view
+and not once for each epoch, which is half of what an episode costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lcwof.randomness import keys_of
+
+_MANY = 1 << 20  # more views than anyone asks for: view 3 of an image is the same however many there are
+
+Make = Callable[[Tensor, Tensor], Tensor]  # images (n,), views (n,) -> their maps (n, ...)
+
+
+def view_keys(image: Tensor, view: Tensor) -> Tensor:
+    """What decides all that is random in a view: the image and the view's number, whoever looks at it."""
+    return keys_of(image * _MANY + view, "view")
+
+
+class KeptViews:
+    """Maps of views, made when first asked for and kept while there is room; where there is none, the oldest go, and
+    are made again when asked for again."""
+
+    def __init__(self, make: Make, images: int, views: int, room: int, device: torch.device) -> None:
+        self._make, self._views, self._room = make, views, room
+        nothing = images * views  # a place that no view has
+        self._row = torch.full((nothing + 1,), -1, device=device)  # of the maps, where a view's lies
+        self._place = torch.full((0,), nothing, device=device)  # whose map a row holds
+        self._maps: Tensor | None = None
+        self._next = 0  # row to write to
+
+    def __call__(self, image: Tensor, view: Tensor) -> Tensor:
+        """Maps of views of images, both of one shape: (...) -> (..., map)."""
+        places = (image * self._views + view).flatten()
+        while len(missing := places[self._row[places] < 0].unique()):  # again where some made way for others
+            self._add(missing, self._make(missing // self._views, missing % self._views), len(places))
+        assert self._maps is not None
+        return self._maps[self._row[places]].unflatten(0, image.shape)
+
+    def _add(self, places: Tensor, maps: Tensor, at_least: int) -> None:
+        most = max(at_least, self._room // (maps[0].numel() * maps.element_size()))  # those of one call always fit
+        if self._next + len(places) > len(self._place) < most:
+            self._grow(min(most, max(2 * len(self._place), self._next + len(places))), maps)
+        assert self._maps is not None
+        rows = (self._next + torch.arange(len(places), device=places.device)) % len(self._place)
+        self._row[self._place[rows]] = -1
+        self._maps[rows], self._place[rows], self._row[places] = maps, places, rows
+        self._next += len(places)
+        if self._next > len(self._place):
+            self._next -= len(self._place)
+
+    def _grow(self, size: int, maps: Tensor) -> None:
+        before = len(self._place)
+        place, larger = self._place.new_full((size,), len(self._row) - 1), maps.new_empty(size, *maps.shape[1:])
+        if self._maps is not None:
+            place[:before], larger[:before] = self._place, self._maps
+        self._place, self._maps = place, larger

@@ -1,0 +1,109 @@
+import pytest
+import torch
+from torch import Tensor
+
+from lcwof.data import Dataset
+from lcwof.data.augment import augment_batch
+from lcwof.learning import Descent, Inputs
+from lcwof.learning.inputs import drawn_views, view_noise
+from lcwof.learning.views import KeptViews
+from lcwof.models import BaseModel
+from lcwof.randomness import Randomness
+
+
+class Counting:
+    """Maps that tell their image and view, and how many were made."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+
+    def __call__(self, image: Tensor, view: Tensor) -> Tensor:
+        self.made += list(zip(image.tolist(), view.tolist(), strict=True))
+        return torch.stack([image, view], dim=1).float()
+
+
+def kept(make: Counting, maps: int) -> KeptViews:
+    """Views of ten images, four each, with room for so many maps."""
+    return KeptViews(make, 10, 4, room=maps * 8, device=torch.device("cpu"))
+
+
+def test_a_view_is_made_once_while_there_is_room() -> None:
+    make = Counting()
+    views = kept(make, 40)
+    image, view = torch.tensor([[3, 9], [3, 3]]), torch.tensor([[0, 1], [0, 2]])
+    for _ in range(2):
+        assert torch.equal(views(image, view), torch.stack([image, view], dim=-1).float())
+    assert sorted(make.made) == [(3, 0), (3, 2), (9, 1)]
+    every = torch.arange(10).repeat_interleave(4), torch.arange(4).repeat(10)
+    assert torch.equal(views(*every), torch.stack(every, dim=-1).float())
+    assert len(make.made) == len(set(make.made)) == 40
+
+
+@pytest.mark.parametrize("room", [0, 1, 5, 7, 39])
+def test_maps_are_right_however_little_room_there_is(room: int) -> None:
+    make = Counting()
+    views, chance = kept(make, room), torch.Generator().manual_seed(0)
+    for size in torch.randint(1, 9, (200,), generator=chance).tolist():
+        image, view = (torch.randint(0, n, (size,), generator=chance) for n in (10, 4))
+        assert torch.equal(views(image, view), torch.stack([image, view], dim=-1).float())
+    assert len(make.made) > 40, "some had to go, and were made again"
+    assert views._maps is not None and len(views._maps) <= max(room, 8)
+
+
+def test_the_oldest_go_first() -> None:
+    make = Counting()
+    views = kept(make, 4)
+    for image in (0, 1, 2, 3, 4):  # the fifth takes the place of the first
+        views(torch.tensor([image]), torch.tensor([0]))
+    make.made.clear()
+    views(torch.tensor([1, 2, 3, 4]), torch.zeros(4, dtype=torch.long))
+    assert make.made == []
+    views(torch.tensor([0]), torch.tensor([0]))
+    assert make.made == [(0, 0)]
+
+
+def test_a_view_is_the_images_own_whoever_looks_and_however_many_there_are(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index, draws = torch.tensor([[5, 7, 5], [7, 5, 9]]), Randomness.of_episodes(0, [0, 1])
+    found = inputs.augmented(index, draws, views=4)
+    chosen = drawn_views(draws, 3, 4)
+    numbers, keys = view_noise(index.flatten(), chosen.flatten())
+    pixels = augment_batch(digits.images.pixels[index.flatten()], numbers, digits.augment, inputs.size)
+    expected = inputs._through_trunk(inputs.model.normalise(pixels), keys, False)
+    torch.testing.assert_close(found.flatten(0, 1), expected)
+    torch.testing.assert_close(inputs.augmented(index[1:], draws.part([1]), views=4)[0], found[1])
+    one, many = (inputs.augmented(index[:1], draws.part([0]), views=n) for n in (1, 1000))
+    torch.testing.assert_close(one[0, 0], one[0, 2], msg="the same image, and one view")
+    assert not torch.allclose(many[0, 0], many[0, 2]), "the same image, and many views"
+    torch.testing.assert_close(one, inputs._kept_views(4, False)(index[:1], torch.zeros_like(index[:1])))
+
+
+def test_so_many_views_are_seen_and_no_more(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index = torch.arange(4)[None]
+    draws = Randomness.of_episodes(0, [0])
+    for views, most in ((3, 3), (0, 40)):
+        seen = torch.cat([inputs.augmented(index, draws["augment", epoch], views=views) for epoch in range(40)])
+        for image in range(4):
+            assert len(seen[:, image].flatten(1).unique(dim=0)) == most
+
+
+def test_views_are_drawn_evenly() -> None:
+    drawn = drawn_views(Randomness.of_episodes(0, range(50)), 100, 5)
+    assert drawn.shape == (50, 100)
+    counts = drawn.flatten().bincount()
+    assert len(counts) == 5 and counts.min() > 900 and counts.max() < 1100
+
+
+def test_views_with_dropped_blocks_are_others(digits: Dataset, digits_model: BaseModel) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index, draws = torch.arange(2)[None], Randomness.of_episodes(0, [0])
+    for blocks in (False, True):
+        inputs.augmented(index, draws, blocks, views=2)
+    assert len(inputs._views) == 2
+
+
+def test_descent_draws_from_views_unless_told_not_to() -> None:
+    assert Descent(epochs=1).views == 32
