@@ -4,7 +4,7 @@ from torch import Tensor
 
 from lcwof.data import Dataset
 from lcwof.data.augment import augment_batch
-from lcwof.learning import Descent, Inputs
+from lcwof.learning import Descent, Inputs, Learners, descend
 from lcwof.learning.inputs import drawn_views, view_noise
 from lcwof.learning.views import KeptViews
 from lcwof.models import BaseModel
@@ -88,6 +88,49 @@ def test_so_many_views_are_seen_and_no_more(digits: Dataset, digits_model: BaseM
         seen = torch.cat([inputs.augmented(index, draws["augment", epoch], views=views) for epoch in range(40)])
         for image in range(4):
             assert len(seen[:, image].flatten(1).unique(dim=0)) == most
+
+
+def test_few_shot_examples_are_always_seen_anew_and_others_beside_them_are_not(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index, draws = torch.tensor([[0, 1, 2], [3, 4, 5]]), Randomness.of_episodes(0, [0, 1])
+    few = torch.tensor([[False, True, False], [True, False, False]])  # as shuffled: of each learner elsewhere
+    seen = [inputs.augmented(index, draws["augment", epoch], views=2, few=few) for epoch in range(30)]
+    for learner, place in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1)):
+        maps = torch.stack([each[learner, place].flatten() for each in seen])
+        assert len(maps.unique(dim=0)) == (30 if few[learner, place] else 2)
+    epoch = draws["augment", 0]
+    new, kept = inputs.augmented(index, epoch), inputs.augmented(index, epoch, views=2)
+    torch.testing.assert_close(seen[0][few], new[few])
+    torch.testing.assert_close(seen[0][~few], kept[~few])
+    torch.testing.assert_close(inputs.augmented(index, epoch, views=2, few=torch.ones_like(few)), new)
+    twice = Randomness.of_episodes(0, [0, 1, 0])["augment", 0]
+    shared = inputs.augmented(index[[0, 1, 0]], twice, views=2, few=few[[0, 1, 0]])
+    torch.testing.assert_close(shared, seen[0][[0, 1, 0]], msg="learners of one episode look at the same")
+
+
+def test_a_descent_looks_at_base_classes_again_and_at_others_anew(
+    digits: Dataset, digits_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    asked: list[tuple[int, list[bool]]] = []
+    original = inputs.augmented
+
+    def noting(index: Tensor, draws: Randomness, blocks: bool, views: int, few: Tensor) -> Tensor:
+        asked.append((views, few[0].tolist()))
+        return original(index, draws, blocks, views, few)
+
+    monkeypatch.setattr(inputs, "augmented", noting)
+    draws = Randomness.of_episodes(0, [0])
+    learners = Learners.start(inputs, 1).grown(2, draws)
+    labels = torch.tensor([[5, 6, -1, 7]])  # 6 base classes; -1: an image without a label
+    samples = ("novel_head",), lambda epoch: (torch.tensor([[0, 1, 2, 3]]), labels), inputs
+    for _ in descend(
+        learners, *samples, Descent(1, views=3), 0.0, draws, "test", lambda b: b.logits.sum((1, 2)), False
+    ):
+        pass
+    assert asked == [(3, [False, True, False, True])]
 
 
 def test_views_are_drawn_evenly() -> None:

@@ -39,7 +39,7 @@ def bench(
 
     A processor learns drawn characters with conv4, a CUDA card images of 84 pixels with resnet12 (64 + 5 classes).
     Epochs are timed and scaled to whole episodes of 150 + 200. The loop augments every image anew in every epoch, as
-    the authors do; the engine makes 32 views of an image and draws from them, which is the column of that name.
+    the authors do; the engine makes 32 views of a replayed one and draws from them, which is the column of that name.
 
     Examples:
 

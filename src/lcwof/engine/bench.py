@@ -37,7 +37,7 @@ class Timing:
 
     name: str
     at_once: int
-    views: float  # augmented images through the trunk, where these are made once; 0: part of the phases
+    views: float  # replayed images through the trunk, where views of them are kept; 0: part of the phases
     phase2: float
     phase3: float
     evaluation: float
@@ -111,12 +111,12 @@ class Setup:
 
     @property
     def views(self) -> int:
-        """Of all images of an episode together."""
-        return (self.few + BASE) * self.method.config.phase3.views
+        """Of all replayed images of an episode together; few-shot examples are augmented anew in every epoch."""
+        return BASE * self.method.config.phase3.views
 
     def flops(self, kept: bool) -> float:
         """Of a whole episode, a backward pass counted as two forward ones; the trunk over test images not counted.
-        kept: every view passes the trunk once, not every image in every epoch."""
+        kept: of replayed images every view passes the trunk once, not every image in every epoch."""
         backbone, adapt = self.model.backbone, self.method.adapt
         image = torch.zeros(1, *self.model.shape, device=self.model.head.device)
         counts = []
@@ -127,7 +127,8 @@ class Setup:
                 counts.append(counter.get_total_flops())
         seen = PHASES["phase 2"] * self.few + PHASES["phase 3"] * (self.few + BASE)
         queries = self.source.queries * WAY + self.source.base_queries * BASE
-        return (self.views if kept else seen) * counts[0] + (3 * seen + queries) * counts[1]
+        through = self.views + sum(PHASES.values()) * self.few if kept else seen
+        return through * counts[0] + (3 * seen + queries) * counts[1]
 
 
 def bench(
@@ -203,7 +204,7 @@ def _time_engine(setup: Setup, base: Base, fitted: Any, learners: int, seconds: 
     device = base.inputs.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    index = base.pool.table.flatten()[: setup.few + BASE].expand(learners, -1)
+    index = base.pool.table.flatten()[:BASE].expand(learners, -1)
     draws = Randomness.of_episodes(0, range(learners))
     mean, _ = _rate(_repeat(lambda: base.inputs.augmented(index, draws)), seconds / 4, device)
     views = mean / index.numel() * setup.views

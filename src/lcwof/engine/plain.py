@@ -69,10 +69,11 @@ class PlainEpisode:
         for epoch in range(how.epochs):
             order = draws["order", epoch].permutation(len(index))[0]
             drawn = draws["augment", epoch]
-            if how.views:
-                numbers, keys = view_noise(index[order], drawn_views(drawn, len(index), how.views)[0])
-            else:
-                numbers, keys = drawn.uniform(len(index), NUMBERS)[0], drawn["drop"].spread(len(index))
+            numbers, keys = drawn.uniform(len(index), NUMBERS)[0], drawn["drop"].spread(len(index))
+            if how.views:  # of images of base classes; few-shot ones are augmented anew each time
+                old = labels[order] < len(self.base_head)
+                kept = view_noise(index[order], drawn_views(drawn, len(index), how.views)[0])
+                numbers, keys = torch.where(old[:, None], kept[0], numbers), torch.where(old, kept[1], keys)
             for step, at in enumerate(range(0, len(index), how.batch)):
                 batch = slice(at, at + how.batch)
                 chosen = order[batch]

@@ -64,23 +64,37 @@ class Inputs:
         self._views: dict[tuple[int, bool], KeptViews] = {}  # by how many, and whether DropBlock dropped
 
     @torch.no_grad()
-    def augmented(self, index: Tensor, draws: Randomness, blocks: bool = False, views: int = 0) -> Tensor:
-        """Maps of augmented images, index (E, M) -> (E, M, ...): of views that were never seen before or, with `views`,
-        of one among so many that each image has. What is drawn depends on the learner alone. Learners of the same
-        episode that look at the same images, as where settings are tried, share their maps."""
+    def augmented(
+        self, index: Tensor, draws: Randomness, blocks: bool = False, views: int = 0, few: Tensor | None = None
+    ) -> Tensor:
+        """Maps of augmented images, index (E, M) -> (E, M, ...): of new views or, with `views`, of one among so many
+        that each image has, but for the `few` (E, M), whose views are always new. What is drawn depends on the learner
+        alone. Learners of the same episode that look at the same images, as where settings are tried, share their
+        maps."""
         if not self.augments:
             return self.plain(index)
         index, draws = index.to(self.device), draws.to(self.device)
-        if views:
-            return self._kept_views(views, blocks)(index, drawn_views(draws, index.shape[1], views))
         if len(set(draws.episodes)) < len(draws):
             first, which = _repeated(draws.episodes)
             once = index[first]
             if torch.equal(index, once[which]):
-                return self.augmented(once, draws.part(first), blocks)[which]
-        numbers = draws.uniform(index.shape[1], NUMBERS).flatten(0, 1)
-        keys = draws["drop"].spread(index.shape[1])
-        return self._augmented(index.flatten(), numbers, keys, blocks).unflatten(0, index.shape)
+                theirs = few if few is None else few[first]
+                return self.augmented(once, draws.part(first), blocks, views, theirs)[which]
+        flat, each = index.flatten(), index.shape[1]
+        numbers, keys = draws.uniform(each, NUMBERS).flatten(0, 1), draws["drop"].spread(each)
+        new = torch.full_like(flat, not views, dtype=torch.bool) if few is None or not views else few.flatten()
+        parts = []
+        if len(some := new.nonzero()[:, 0]):
+            parts.append((some, self._augmented(flat[some], numbers[some], keys[some], blocks)))
+        if len(rest := (~new).nonzero()[:, 0]):
+            view = drawn_views(draws, each, views).flatten()
+            parts.append((rest, self._kept_views(views, blocks)(flat[rest], view[rest])))
+        if len(parts) == 1:
+            return parts[0][1].unflatten(0, index.shape)
+        maps = parts[0][1].new_empty(len(flat), *parts[0][1].shape[1:])
+        for places, found in parts:
+            maps[places] = found
+        return maps.unflatten(0, index.shape)
 
     def _augmented(self, flat: Tensor, numbers: Tensor, keys: Tensor, blocks: bool) -> Tensor:
         step = even(len(flat), self.chunk)

@@ -114,7 +114,9 @@ class Descent:
     weight_decay: float = 1e-4
     clip: float = 100.0  # largest gradient norm of a learner; keeps large lambdas stable, so part of the method
     loss_weight: float = 1.0  # of the cross-entropy
-    views: int = 32  # augmented ones of an image, one of which is drawn each time; 0: a new one each time, at more cost
+    views: int = (
+        32  # augmented ones of an image of a base class, to draw from; 0: a new one each time, as of few-shot ones
+    )
     drop_blocks: bool = False  # whether DropBlock drops: the authors' ramps up anew in every episode, and hardly does
 
 
@@ -175,7 +177,8 @@ def descend(
             if shuffled:
                 order = draws["order", epoch].permutation(index.shape[1])
                 index, labels = index.gather(1, order), labels.gather(1, order)
-            yield inputs.augmented(index, draws["augment", epoch], how.drop_blocks, how.views), labels
+            few = labels >= len(inputs.model.head)
+            yield inputs.augmented(index, draws["augment", epoch], how.drop_blocks, how.views, few), labels
 
     def step(maps: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
         leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}

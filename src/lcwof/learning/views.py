@@ -1,5 +1,5 @@
 """A few augmented views of each image, in place of a new one every time: the frozen trunk then runs once for each view
-and not once for each epoch, which is half of what an episode costs."""
+and not once for each epoch. Half of what an episode costs are new views of replayed images, of which 32 do as well."""
 
 from __future__ import annotations
 
