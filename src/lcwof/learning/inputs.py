@@ -115,7 +115,7 @@ class Inputs:
             return self._augmented(image, *view_noise(image, view), blocks)[:asked]
 
         if (views, blocks) not in self._views:
-            room = torch.cuda.mem_get_info(self.device)[0] // 4 if self.device.type == "cuda" else _CPU_VIEWS
+            room = torch.cuda.mem_get_info(self.device)[0] // 6 if self.device.type == "cuda" else _CPU_VIEWS
             self._views[views, blocks] = KeptViews(make, len(self.pixels), views, room, self.device)
         return self._views[views, blocks]
 
