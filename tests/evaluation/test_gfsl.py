@@ -143,7 +143,7 @@ def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(
     assert [c.hm for c in found.candidates] == pytest.approx([c.hm for c in whole.candidates])
 
 
-def test_compiled_steps_have_as_many_learners_whatever_is_left_to_try(
+def test_compiled_steps_have_as_many_learners_as_the_test_whatever_is_left_to_try(
     strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = LCwoFConfig(phase2=Phase2(epochs=5), phase3=Phase3(epochs=5))
@@ -155,7 +155,7 @@ def test_compiled_steps_have_as_many_learners_whatever_is_left_to_try(
     start = LCwoF.start
     monkeypatch.setattr(LCwoF, "start", lambda self, b, f, n: sizes.append(n) or start(self, b, f, n))
     filled = tune(*asked, grid=grid, compute=Compute(torch.device("cpu"), compiled=True, parts=True))
-    assert sizes == [6] * 3, "three candidates on two of five episodes, the last time filled up, and never to eight"
+    assert sizes == [8] * 3, "three candidates on two of five episodes, filled up to eight: compiled once for all"
     hm = [{str(c.settings): c.hm for c in tuning.candidates} for tuning in (filled, plain)]
     assert hm[0] == pytest.approx(hm[1], abs=1.0)
 

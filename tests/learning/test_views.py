@@ -47,7 +47,7 @@ def test_maps_are_right_however_little_room_there_is(room: int) -> None:
         image, view = (torch.randint(0, n, (size,), generator=chance) for n in (10, 4))
         assert torch.equal(views(image, view), torch.stack([image, view], dim=-1).float())
     assert len(make.made) > 40, "some had to go, and were made again"
-    assert views._maps is not None and len(views._maps) <= max(room, 8)
+    assert views._maps is not None and len(views._maps) <= max(room, 8), "as many as one call asks for, at least"
 
 
 def test_the_oldest_go_first() -> None:

@@ -18,6 +18,7 @@ from lcwof.engine.folder import read_lines
 from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.errors import LcwofError
 from lcwof.evaluation import Candidate, Tried, Tuning, combinations, tune, tune_streams
+from lcwof.learning.inputs import even
 from lcwof.methods import Fitting, own_code
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import unfinished, write_aside
@@ -101,7 +102,7 @@ def choose(
         recipe.evaluate.way,
         recipe.evaluate.shot,
         recipe.tune.episodes,
-        recipe.at_once or learners_at_once(method, model),
+        recipe.at_once or even(recipe.evaluate.episodes, learners_at_once(method, model)),
         compute=compute,
         grid=recipe.grid(),
         progress=progress,

@@ -109,7 +109,10 @@ def run_episodes(
 def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> Tensor:
     """Logits of query images, (E, Q) -> (E, Q, C), a few at a time, the bias of few-shot classes added."""
     learners, total = queries.shape
-    step = even(total, max(1, _QUERY_CHUNK.get(base.inputs.device.type, 512) // learners))
+    most = max(1, _QUERY_CHUNK.get(base.inputs.device.type, 512) // learners)
+    step = (
+        min(most, total) if base.inputs.compute.compiled else even(total, most)
+    )  # compiled once, however many queries
     parts = []
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`

@@ -275,16 +275,17 @@ class _Search:
             size = max(1, self.at_once // len(numbers))  # of candidates, where not even one number of each fits
             tests: list[dict[int, Tests]] = []
             parts = [group[at : at + size] for at in range(0, len(group), size)]
-            full = len(parts[0]) * many if self.fills and prepared[0].inputs.compute.compiled else 0
+            # To as many as the test will have: compiling for other numbers takes longer than learners for nothing.
+            full = self.at_once if self.fills and prepared[0].inputs.compute.compiled else 0
             try:
                 for part in parts:
                     tests += self._together(part, prepared, numbers, moments, full)
             except torch.OutOfMemoryError:
-                if len(parts[0]) * len(numbers) == 1:
+                if max(full, len(parts[0]) * len(numbers)) == 1:
                     raise
                 tests.clear()
             if not tests:  # here, where what was allocated is no longer held by the error
-                self.at_once = len(parts[0]) * len(numbers) // 2
+                self.at_once = max(full, len(parts[0]) * len(numbers)) // 2
                 torch.cuda.empty_cache()
                 continue
             todo = [number for number in todo if number not in numbers]

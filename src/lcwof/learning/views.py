@@ -25,36 +25,34 @@ class KeptViews:
     are made again when asked for again."""
 
     def __init__(self, make: Make, images: int, views: int, room: int, device: torch.device) -> None:
-        self._make, self._views, self._room = make, views, room
-        nothing = images * views  # a place that no view has
-        self._row = torch.full((nothing + 1,), -1, device=device)  # of the maps, where a view's lies
-        self._place = torch.full((0,), nothing, device=device)  # whose map a row holds
+        self._make, self._views, self._room, self._all = make, views, room, images * views
+        self._row = torch.full((self._all + 1,), -1, device=device)  # of the maps, where a view's lies; then of none
         self._maps: Tensor | None = None
+        self._place = self._row[:0]  # whose map a row holds
         self._next = 0  # row to write to
 
     def __call__(self, image: Tensor, view: Tensor) -> Tensor:
         """Maps of views of images, both of one shape: (...) -> (..., map)."""
         places = (image * self._views + view).flatten()
         while len(missing := places[self._row[places] < 0].unique()):  # again where some made way for others
-            self._add(missing, self._make(missing // self._views, missing % self._views), len(places))
+            maps = self._make(missing // self._views, missing % self._views)
+            if self._maps is None or len(self._maps) < min(len(places), self._all):  # those of one call always fit
+                self._begin(len(places), maps)
+            self._add(missing, maps)
         assert self._maps is not None
         return self._maps[self._row[places]].unflatten(0, image.shape)
 
-    def _add(self, places: Tensor, maps: Tensor, at_least: int) -> None:
-        most = max(at_least, self._room // (maps[0].numel() * maps.element_size()))  # those of one call always fit
-        if self._next + len(places) > len(self._place) < most:
-            self._grow(min(most, max(2 * len(self._place), self._next + len(places))), maps)
+    def _begin(self, at_least: int, maps: Tensor) -> None:
+        """All the room at once: where memory grew and was copied, a card had no use for what was left between."""
+        self._maps = None
+        most = min(self._all, max(at_least, self._room // (maps[0].numel() * maps.element_size())))
+        self._maps, self._place = maps.new_empty(most, *maps.shape[1:]), self._row.new_full((most,), self._all)
+        self._row.fill_(-1)
+        self._next = 0
+
+    def _add(self, places: Tensor, maps: Tensor) -> None:
         assert self._maps is not None
         rows = (self._next + torch.arange(len(places), device=places.device)) % len(self._place)
         self._row[self._place[rows]] = -1
         self._maps[rows], self._place[rows], self._row[places] = maps, places, rows
-        self._next += len(places)
-        if self._next > len(self._place):
-            self._next -= len(self._place)
-
-    def _grow(self, size: int, maps: Tensor) -> None:
-        before = len(self._place)
-        place, larger = self._place.new_full((size,), len(self._row) - 1), maps.new_empty(size, *maps.shape[1:])
-        if self._maps is not None:
-            place[:before], larger[:before] = self._place, self._maps
-        self._place, self._maps = place, larger
+        self._next = (self._next + len(places)) % len(self._place)
