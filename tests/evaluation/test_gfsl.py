@@ -86,6 +86,27 @@ def test_mirror_images_of_queries_are_asked_too_where_the_model_says_so(
     assert not torch.allclose(found["plain"], found["flipped"])
 
 
+def test_compiled_learners_are_asked_as_many_queries_at_once_however_many_there_are(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gfsl, "_QUERY_CHUNK", {"cpu": 10})
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    method = Prototypes(PrototypesConfig())
+    for compiled, sizes in ((True, {10}), (False, {9, 8})):  # of 35 four times 9, of 24 three times 8
+        base, fitted = prepare(method, strokes_model, strokes, Compute(torch.device("cpu"), compiled=compiled))
+        task = Task.of_shots(
+            EpisodeSource.of(strokes, "novel", 2, 1).draw([0]).support, Randomness.of_episodes(0, [0]), "cpu"
+        )
+        *_, state = method.learn(base, fitted, task)
+        seen: list[int] = []
+        original = Prototypes.logits
+        with monkeypatch.context() as patch:
+            patch.setattr(Prototypes, "logits", lambda s, st, m: seen.append(m.shape[1]) or original(s, st, m))
+            for total in (35, 24):
+                assert query_logits(method, state, base, strokes.split.test[None, :total]).shape[1] == total
+        assert set(seen) == sizes
+
+
 def test_tuning_reads_no_novel_class_and_no_test_image(
     strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

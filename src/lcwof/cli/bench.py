@@ -65,16 +65,30 @@ def bench(
 def _table(found: Bench) -> Table:
     about = found.about
     title = f"{about['backbone']}, {about['setting']}, 150 + 200 epochs; {about['hardware']}, {about['precision']}"
-    caption = "Seconds an episode; vs loop, vs 1: how many times as fast as the plain loop, as one episode at once."
+    caption = (
+        "Seconds an episode; loop: a plain one; vs loop, vs 1: how many times as fast as it, as one at once; "
+        "rate: TFLOP/s."
+    )
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    headings = ("", "at once", "views", "phase 2", "phase 3", "test", "all", "vs loop", "vs 1", "GiB", "TFLOP/s")
+    headings = ("", "at once", "views", "phase 2", "phase 3", "test", "all", "vs loop", "vs 1", "GiB", "rate")
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     loop = found.timings[0]
     alone = next((t for t in found.timings[1:] if t.at_once == 1), None)
     for t in found.timings:
         than_one = f"{alone.episode / t.episode:.1f}x" if alone and t is not loop else ""
-        seconds = (f"{s:.3f}" if s < 1 else f"{s:.2f}" for s in (t.views, t.phase2, t.phase3, t.evaluation, t.episode))
+        seconds = (
+            f"{s:.{3 if s < 1 else 2 if s < 10 else 1}f}"
+            for s in (t.views, t.phase2, t.phase3, t.evaluation, t.episode)
+        )
         faster = f"{loop.episode / t.episode:.1f}x"
-        table.add_row(t.name, str(t.at_once), *seconds, faster, than_one, f"{t.memory:.1f}", f"{t.rate:.3g}")
+        table.add_row(
+            t.name.removeprefix("plain "),
+            str(t.at_once),
+            *seconds,
+            faster,
+            than_one,
+            f"{t.memory:.1f}",
+            f"{t.rate:.2g}" if t.rate < 10 else f"{t.rate:.0f}",
+        )
     return table
