@@ -91,19 +91,15 @@ def test_compiled_learners_are_asked_as_many_queries_at_once_however_many_there_
 ) -> None:
     monkeypatch.setattr(gfsl, "_QUERY_CHUNK", {"cpu": 10})
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    method = Prototypes(PrototypesConfig())
+    method, seen, original = Prototypes(PrototypesConfig()), list[int](), Prototypes.logits
+    monkeypatch.setattr(Prototypes, "logits", lambda s, st, maps: seen.append(maps.shape[1]) or original(s, st, maps))
     for compiled, sizes in ((True, {10}), (False, {9, 8})):  # of 35 four times 9, of 24 three times 8
         base, fitted = prepare(method, strokes_model, strokes, Compute(torch.device("cpu"), compiled=compiled))
-        task = Task.of_shots(
-            EpisodeSource.of(strokes, "novel", 2, 1).draw([0]).support, Randomness.of_episodes(0, [0]), "cpu"
-        )
-        *_, state = method.learn(base, fitted, task)
-        seen: list[int] = []
-        original = Prototypes.logits
-        with monkeypatch.context() as patch:
-            patch.setattr(Prototypes, "logits", lambda s, st, m: seen.append(m.shape[1]) or original(s, st, m))
-            for total in (35, 24):
-                assert query_logits(method, state, base, strokes.split.test[None, :total]).shape[1] == total
+        shots = EpisodeSource.of(strokes, "novel", 2, 1).draw([0]).support
+        *_, state = method.learn(base, fitted, Task.of_shots(shots, Randomness.of_episodes(0, [0]), "cpu"))
+        seen.clear()
+        for total in (35, 24):
+            assert query_logits(method, state, base, strokes.split.test[None, :total]).shape[1] == total
         assert set(seen) == sizes
 
 
