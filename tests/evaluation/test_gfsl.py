@@ -135,7 +135,7 @@ def test_tuning_asks_as_many_base_queries_as_tell_enough(
 
     module = sys.modules[tune.__module__]
     monkeypatch.setattr(module, "run_episodes", noting)
-    monkeypatch.setattr(module, "_BASE_QUERIES", enough)
+    monkeypatch.setattr(gfsl, "_BASE_QUERIES", enough)
     tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=2)
     all_there_are = EpisodeSource.of(strokes, "val", 3, 1)
     assert len(strokes.split.base) == 12

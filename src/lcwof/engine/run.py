@@ -156,7 +156,8 @@ def _whole_episodes(folder: RunFolder) -> set[int]:
 
 
 def _add(folder: RunFolder, numbers: list[int], along: list[Measured], keep_curves: bool) -> None:
-    rows, curves = [], []
+    rows, curves, end = [], [], along[-1]
+    along = [m for m in along[:-1] if (m.phase, m.epoch) != (end.phase, end.epoch)] + [end]  # once, by all queries
     for i, number in enumerate(numbers):
         last = along[-1].values[i].tolist()
         rows.append({"episode": number, **dict(zip(MEASURES, (round(v, 4) for v in last), strict=True))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,10 @@ from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
 _QUERY_CHUNK = {"cpu": 512, "cuda": 4096}  # query images, over all learners, through the tails at once
+
+# Base queries of an episode, about, where it is not the result that is measured: what more would tell is less than what
+# its few novel ones leave open.
+_BASE_QUERIES = 300
 
 Moments = Callable[[str, int], bool]  # (phase, epoch) -> measure here?
 
@@ -83,7 +87,8 @@ def run_episodes(
     moments: Moments = lambda phase, epoch: False,
     filled_to: int = 0,
 ) -> Iterator[Measured]:
-    """Learn the numbered episodes together; yields the measures at each asked moment and, last, at the end.
+    """Learn the numbered episodes together; yields the measures at each asked moment, by some of the base queries, and,
+    last, at the end, by all.
 
     The result of an episode does not depend on which others it runs with. `filled_to`: where code is compiled for a
     number of learners, fewer episodes are filled up to it by repeating one.
@@ -93,16 +98,23 @@ def run_episodes(
     episodes = source.draw(numbers)
     draws = Randomness.of_episodes(source.seed, numbers)["learning"]
     task = Task.of_shots(episodes.support, draws, base.inputs.device)
+    some = replace(episodes, base_queries=episodes.base_queries[..., : base_queries(len(base.model.head))])
+    whole = some.base_queries.shape == episodes.base_queries.shape
     state: State | None = None
     measured: Measured | None = None
     for state in method.learn(base, fitted, task):
         measured = None
         if moments(state.phase, state.epoch):
-            measured = measure(method, state, base, episodes, asked)
+            measured = measure(method, state, base, some, asked)
             yield measured
     assert state is not None, f"method {method.name} yielded no state"
-    if measured is None:
+    if measured is None or not whole:
         yield measure(method, state, base, episodes, asked)
+
+
+def base_queries(classes: int) -> int:
+    """Of each base class, where it is not the result that is measured."""
+    return -(-_BASE_QUERIES // classes)
 
 
 @torch.no_grad()

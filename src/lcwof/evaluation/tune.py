@@ -20,7 +20,7 @@ from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource
 from lcwof.errors import Diverged, LcwofError
 from lcwof.evaluation.candidates import Candidate, Settings, Tests, Tried, Tuning, candidates_of, worth
-from lcwof.evaluation.gfsl import Moments, prepare, run_episodes
+from lcwof.evaluation.gfsl import Moments, base_queries, prepare, run_episodes
 from lcwof.evaluation.ifsl import run_streams
 from lcwof.evaluation.metrics import Margins
 from lcwof.learning.inputs import even
@@ -69,8 +69,7 @@ def tune(
         raise LcwofError(f"{data.name} has no validation classes to tune on: for streams there is `lcwof tune-stream`.")
     grid, way = kind.grid if grid is None else grid, min(way, len(data.split.val))
     source = EpisodeSource.of(data, "val", way, shot, seed=seed)
-    enough = -(-_BASE_QUERIES // len(data.split.base))
-    source = replace(source, base_queries=min(source.base_queries, enough))
+    source = replace(source, base_queries=min(source.base_queries, base_queries(len(data.split.base))))
 
     def learn(method: Method, prepared: tuple[Base, Any], numbers: list[int], moments: Moments, full: int) -> Learned:
         for found in run_episodes(method, *prepared, source, numbers, moments, full):
@@ -130,7 +129,6 @@ def tune_streams(
     return Tuning(kind.name, setting, over, tuple(tried), by, _found(grid), tuple(diverged))
 
 
-_BASE_QUERIES = 300  # of an episode, about: what more would tell is less than what its few novel queries leave open
 _BEST_BIAS = ("novel_bias", BEST)
 
 
