@@ -35,6 +35,7 @@ LEAST = {
     "sessions": 1,
     "streams": 1,
     "unlabelled": 0,
+    "views": 0,
 }
 
 

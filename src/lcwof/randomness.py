@@ -1,7 +1,8 @@
 """An episode is its number: random numbers as a pure function of (seed, episode, what they are for).
 
 Every number is a hash of its address, so nothing depends on how many episodes run together, in which order,
-on which device, or on how often a run was interrupted. There is no state to save.
+on which device, or on how often a run was interrupted. There is no state to save. (What a kept view of a replayed
+image looks like is the image's own, `keys_of`: which of them an episode draws is the episode's.)
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from lcwof.cli.main import app
 from lcwof.compute import Compute
-from lcwof.engine.bench import Bench, Timing, bench
+from lcwof.engine.bench import Bench, Setup, Timing, _time_engine, bench
 from lcwof.errors import LcwofError
 
 
@@ -43,6 +44,20 @@ def test_steps_are_compiled_or_recorded_on_a_card(
     monkeypatch.setattr("lcwof.cli.bench.run_bench", note)
     CliRunner().invoke(app, ["bench", "--precision", "float32", "-o", str(tmp_path / "bench.json"), *asked])
     assert [(c.compiled, c.parts, c.records) for c in found] == [(not asked, True, bool(asked))]
+
+
+def test_views_are_counted_once_an_image_and_the_loop_makes_them_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    setup = Setup.make(cpu, shot=1)
+    assert setup.views == 64 * 32
+    again = setup.flops(kept=False) - setup.flops(kept=True)  # passes of replayed images that the views save
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        setup.model.backbone.trunk(1)(torch.zeros(1, *setup.model.shape))
+    assert again == (200 * 64 - 64 * 32) * counter.get_total_flops()
+    base, fitted = setup.prepare(Compute(cpu))
+    monkeypatch.setattr("lcwof.engine.bench._rate", lambda steps, seconds, device: (1.0, 1))
+    timing = _time_engine(setup, base, fitted, 2, 1.0)
+    assert timing.views == pytest.approx(32 / 2), "a second for one view of each image of two episodes"
 
 
 def test_out_of_memory_measures_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

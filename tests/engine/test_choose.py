@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.data.images import Session
 from lcwof.engine import Recipe, choose, choose_stream, read_recipe, write_choice
-from lcwof.engine.choose import what_is_asked
+from lcwof.engine.choose import _at_once, what_is_asked
+from lcwof.engine.recipe import Evaluate
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
+from lcwof.methods.lcwof import LCwoF, LCwoFConfig
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import unfinished
 
@@ -170,3 +175,22 @@ def test_pseudo_sessions_are_like_the_real_ones(strokes: Dataset, strokes_model:
     for asked, data in (({"stream.way": 2, "stream.sessions": 9}, strokes), ({"stream.shot": None}, listed)):
         tuning, _ = choose_stream(*pseudo(strokes_model, **bias, **asked), data)
         assert tuning.setting == "2 sessions of 2 classes"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "at_once", "episodes", "expected"),
+    [(True, None, 600, 75), (False, None, 600, 83), (True, 40, 20, 20), (True, 40, 600, 40), (False, 40, 20, 40)],
+)
+def test_a_search_has_as_many_learners_as_a_compiled_test(
+    strokes_model: BaseModel,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: bool,
+    at_once: int | None,
+    episodes: int,
+    expected: int,
+) -> None:
+    """Of 83 that fit, 600 episodes make eight batches of 75; given a number, a test of fewer episodes has these."""
+    asked = Recipe(evaluate=Evaluate(episodes=episodes), at_once=at_once)
+    monkeypatch.setattr(sys.modules[_at_once.__module__], "learners_at_once", lambda method, model: 83)
+    monkeypatch.setattr(Recipe, "compute", lambda self, method, n: Compute(torch.device("cpu"), compiled=compiled))
+    assert _at_once(asked, LCwoF(LCwoFConfig()), strokes_model) == expected

@@ -143,19 +143,25 @@ def test_tuning_asks_as_many_base_queries_as_tell_enough(
     assert {source.queries for source in asked} == {all_there_are.queries}
 
 
+@pytest.mark.parametrize(("compiled", "sizes"), [(False, [5, 2]), (True, [25, 12, 6, 3, 1])])
 def test_tuning_goes_on_with_fewer_at_once_when_memory_runs_out(
-    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch, compiled: bool, sizes: list[int]
 ) -> None:
+    """Compiled, learners are filled up to 25, and it is these that take memory."""
     whole = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5)
-    learn = Prototypes.learn
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    learn, seen = Prototypes.learn, list[int]()
 
     def small(self: Prototypes, base: Any, fitted: Any, task: Any) -> Any:
+        seen.append(len(task.support))
         if len(task.support) > 2:
             raise torch.OutOfMemoryError
         return learn(self, base, fitted, task)
 
     monkeypatch.setattr(Prototypes, "learn", small)
-    found = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5)
+    how = Compute(torch.device("cpu"), compiled=compiled)
+    found = tune(Prototypes, PrototypesConfig(), strokes_model, strokes, way=3, shot=1, episodes=5, compute=how)
+    assert list(dict.fromkeys(seen))[: len(sizes)] == sizes
     assert [c.settings for c in found.candidates] == [c.settings for c in whole.candidates]
     assert [c.hm for c in found.candidates] == pytest.approx([c.hm for c in whole.candidates])
 

@@ -196,6 +196,8 @@ def test_blocks_are_dropped_where_that_is_asked_and_only_there(digits: Dataset) 
     assert (dropped == 0).sum() > (without == 0).sum()
     shared = inputs.augmented(index.expand(2, -1), Randomness.of_episodes(0, [0, 0]), True)
     torch.testing.assert_close(shared, dropped.expand_as(shared), msg="learners of one episode share it, holes and all")
+    kept = [inputs.augmented(index, draws, blocks, 2) for blocks in (False, True)]
+    assert not torch.allclose(*kept), "views with holes are others than those without"
     learners = Learners.start(inputs, 1)
     whole, keyed, holes = (
         learners.scored(learners.weights(), without, *how)[0] for how in ((), (draws.keys,), (draws.keys, True))

@@ -6,7 +6,7 @@ from lcwof.data import Dataset
 from lcwof.data.augment import augment_batch
 from lcwof.learning import Descent, Inputs, Learners, descend
 from lcwof.learning.inputs import drawn_views, view_noise
-from lcwof.learning.views import KeptViews
+from lcwof.learning.views import KeptViews, view_keys
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
@@ -24,7 +24,7 @@ class Counting:
 
 def kept(make: Counting, maps: int) -> KeptViews:
     """Views of ten images, four each, with room for so many maps."""
-    return KeptViews(make, 10, 4, room=maps * 8, device=torch.device("cpu"))
+    return KeptViews(make, 10, 4, lambda: maps * 8, torch.device("cpu"))
 
 
 def test_a_view_is_made_once_while_there_is_room() -> None:
@@ -123,7 +123,7 @@ def test_a_descent_looks_at_base_classes_again_and_at_others_anew(
 
     monkeypatch.setattr(inputs, "augmented", noting)
     draws = Randomness.of_episodes(0, [0])
-    learners = Learners.start(inputs, 1).grown(2, draws)
+    learners = Learners.start(inputs, 1).grown(1, draws).grown(1, draws)  # in a stream: 6 is known, too, by a few shots
     labels = torch.tensor([[5, 6, -1, 7]])  # 6 base classes; -1: an image without a label
     samples = ("novel_head",), lambda epoch: (torch.tensor([[0, 1, 2, 3]]), labels), inputs
     for _ in descend(
@@ -140,12 +140,30 @@ def test_views_are_drawn_evenly() -> None:
     assert len(counts) == 5 and counts.min() > 900 and counts.max() < 1100
 
 
-def test_views_with_dropped_blocks_are_others(digits: Dataset, digits_model: BaseModel) -> None:
-    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
-    index, draws = torch.arange(2)[None], Randomness.of_episodes(0, [0])
-    for blocks in (False, True):
-        inputs.augmented(index, draws, blocks, views=2)
-    assert len(inputs._views) == 2
+def test_views_of_different_images_are_different_and_drop_by_other_numbers_than_they_are_cut_by() -> None:
+    """The engine and the ordinary loop share this, so holding one to the other would not tell."""
+    image, view = torch.tensor([3, 4, 3]), torch.tensor([1, 1, 2])
+    numbers, keys = view_noise(image, view)
+    assert len(numbers.unique(dim=0)) == len(keys.unique()) == 3
+    assert not torch.equal(keys, view_keys(image, view)), "or what is dropped would hang on how the image is cut"
+
+
+def test_memory_that_runs_out_leaves_nothing_wrong_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Counting()
+    views = kept(make, 2)
+    few = torch.tensor([0, 1]), torch.tensor([0, 0])
+    views(*few)
+
+    def scarce(*_: object) -> Tensor:
+        raise torch.OutOfMemoryError
+
+    many = torch.arange(8), torch.zeros(8, dtype=torch.long)
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "new_empty", scarce)
+        with pytest.raises(torch.OutOfMemoryError):
+            views(*many)
+    for image, view in (few, many):
+        assert torch.equal(views(image, view), torch.stack([image, view], dim=-1).float())
 
 
 def test_descent_draws_from_views_unless_told_not_to() -> None:

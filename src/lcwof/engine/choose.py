@@ -19,7 +19,7 @@ from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.errors import LcwofError
 from lcwof.evaluation import Candidate, Tried, Tuning, combinations, tune, tune_streams
 from lcwof.learning.inputs import even
-from lcwof.methods import Fitting, own_code
+from lcwof.methods import Fitting, Method, own_code
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import unfinished, write_aside
 
@@ -102,7 +102,7 @@ def choose(
         recipe.evaluate.way,
         recipe.evaluate.shot,
         recipe.tune.episodes,
-        recipe.at_once or even(recipe.evaluate.episodes, learners_at_once(method, model)),
+        _at_once(recipe, method, model),
         compute=compute,
         grid=recipe.grid(),
         progress=progress,
@@ -110,6 +110,14 @@ def choose(
         known=_kept(kept_in, recipe, model, data, compute),
     )
     return tuning, _chosen(recipe, tuning, {"why": tuning.why()})
+
+
+def _at_once(recipe: Recipe, method: Method, model: BaseModel) -> int:
+    """Learners side by side; where the test is compiled as many as it will have, so that one compiling serves both."""
+    fits, episodes = recipe.at_once or learners_at_once(method, model), recipe.evaluate.episodes
+    if not recipe.compute(method, episodes).compiled:
+        return fits
+    return min(fits, episodes) if recipe.at_once else even(episodes, fits)
 
 
 def choose_stream(

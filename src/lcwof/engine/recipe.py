@@ -24,6 +24,7 @@ from lcwof.models import BaseModel
 RECIPES = Path(__file__).parent.parent / "recipes"  # those that come with lcwof
 
 _WORTH_COMPILING = 50  # episodes
+_BEFORE = {"views": 0, "drop_blocks": True}  # what runs did that have no such settings yet, where it is not the default
 
 
 @dataclass(frozen=True)
@@ -191,17 +192,21 @@ def _overlay(tree: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def set_apart(method: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a method, as recipes and run folders have them, that are not its defaults: so that one that did
-    not have a setting yet is the same as one that leaves it alone.
+    """The settings of a method, as resolved recipes and run folders have them, that are not its defaults: so that one
+    that did not have a setting yet is the same as one that leaves it alone, or gives what was done then.
 
-    >>> set_apart({"name": "lcwof", "adapt": 1, "phase2": {"epochs": 30}})
-    {'name': 'lcwof', 'phase2.epochs': 30}
+    >>> set_apart({"name": "pn", "meta_steps": 300})
+    {'name': 'pn', 'meta_steps': 300}
+    >>> set_apart({"name": "ft", "descent": {"epochs": 30, "views": 32}})
+    {'name': 'ft', 'descent.epochs': 30, 'descent.drop_blocks': True}
     """
     try:
         defaults = flat(dataclasses.asdict(get_method(str(method["name"])).Config()))
     except LcwofError:  # one of a file that is gone: other than any that there is
         defaults = {}
     defaults, found = (json.loads(json.dumps(x)) for x in (defaults, flat(method)))
+    missing = {key: key.rsplit(".", 1)[-1] for key in defaults if key not in found}
+    found |= {key: _BEFORE[name] for key, name in missing.items() if name in _BEFORE}
     return {key: value for key, value in found.items() if key not in defaults or defaults[key] != value}
 
 
@@ -225,7 +230,8 @@ def learners_at_once(method: Method, model: BaseModel) -> int:
         return 100
     weights = sum(w.numel() for w in model.backbone.tail(method.adapt).parameters()) + model.head.numel()
     if model.head.device.type == "cuda":
-        budget, most = torch.cuda.mem_get_info()[0] // 3, 100
+        # What this process keeps for later counts as free, so that a search and its test have as many.
+        budget, most = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) // 3, 100
     else:
         budget, most = 2 << 30, 10  # more would leave the processor's cache
     return int(max(1, min(most, budget // (8 * 4 * weights))))  # weight, gradient, velocity and their temporaries

@@ -27,7 +27,8 @@ _FUSE_MORE = {"realize_reads_threshold": 64, "realize_acc_reads_threshold": 64, 
 
 
 class Inputs:
-    """Trunk outputs ("maps") of images, channels last. Plain ones are computed once per image and kept.
+    """Trunk outputs ("maps") of images, channels last. Plain ones are computed once per image and kept, and so are
+    views of images where an augmented image is one of several.
 
     Augmented images also meet the trunk's dropout, which the authors leave on in all phases; its DropBlock if asked.
     """
@@ -84,11 +85,12 @@ class Inputs:
         numbers, keys = draws.uniform(each, NUMBERS).flatten(0, 1), draws["drop"].spread(each)
         new = torch.full_like(flat, not views, dtype=torch.bool) if few is None or not views else few.flatten()
         parts = []
-        if len(some := new.nonzero()[:, 0]):
-            parts.append((some, self._augmented(flat[some], numbers[some], keys[some], blocks)))
-        if len(rest := (~new).nonzero()[:, 0]):
+        rest, some = (~new).nonzero()[:, 0], new.nonzero()[:, 0]  # what a card is waited for comes first
+        if len(rest):
             view = drawn_views(draws, each, views).flatten()
             parts.append((rest, self._kept_views(views, blocks)(flat[rest], view[rest])))
+        if len(some):
+            parts.append((some, self._augmented(flat[some], numbers[some], keys[some], blocks)))
         if len(parts) == 1:
             return parts[0][1].unflatten(0, index.shape)
         maps = parts[0][1].new_empty(len(flat), *parts[0][1].shape[1:])
@@ -109,13 +111,13 @@ class Inputs:
         def make(image: Tensor, view: Tensor) -> Tensor:
             asked = len(image)
             if self.device.type == "cuda":  # filled up to a few sizes, so that the card learns how to compute each once
-                most = self.chunk if asked > self.chunk else max(_CUDA_LEAST, 1 << (asked - 1).bit_length())
-                filled = torch.arange(-(-asked // most) * most, device=self.device) % asked
+                filled = torch.arange(rounded_up(asked, self.chunk), device=self.device) % asked
                 image, view = image[filled], view[filled]
             return self._augmented(image, *view_noise(image, view), blocks)[:asked]
 
         if (views, blocks) not in self._views:
-            room = torch.cuda.mem_get_info(self.device)[0] // 6 if self.device.type == "cuda" else _CPU_VIEWS
+            cuda = self.device.type == "cuda"
+            room = (lambda: torch.cuda.mem_get_info(self.device)[0] // 6) if cuda else (lambda: _CPU_VIEWS)
             self._views[views, blocks] = KeptViews(make, len(self.pixels), views, room, self.device)
         return self._views[views, blocks]
 
@@ -168,6 +170,15 @@ def view_noise(image: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers that augment views of images, (n, NUMBERS), and the keys by which the trunk drops, (n,)."""
     keys = view_keys(image, view)
     return uniform(keys, (NUMBERS,)), substream(keys, 1)
+
+
+def rounded_up(images: int, most: int) -> int:
+    """A number of images, not fewer, among a few: powers of two up to `most`, and its multiples.
+
+    >>> [rounded_up(n, 2048) for n in (1, 64, 65, 2048, 2049, 3450)]
+    [64, 64, 128, 2048, 4096, 4096]
+    """
+    return -(-images // most) * most if images > most else max(_CUDA_LEAST, 1 << (images - 1).bit_length())
 
 
 def _repeated(episodes: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -114,9 +114,7 @@ class Descent:
     weight_decay: float = 1e-4
     clip: float = 100.0  # largest gradient norm of a learner; keeps large lambdas stable, so part of the method
     loss_weight: float = 1.0  # of the cross-entropy
-    views: int = (
-        32  # augmented ones of an image of a base class, to draw from; 0: a new one each time, as of few-shot ones
-    )
+    views: int = 32  # augmented ones of a replayed image, to draw from; 0: new ones, as few-shot examples always have
     drop_blocks: bool = False  # whether DropBlock drops: the authors' ramps up anew in every episode, and hardly does
 
 

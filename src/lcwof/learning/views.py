@@ -13,6 +13,7 @@ from lcwof.randomness import keys_of
 _MANY = 1 << 20  # more views than anyone asks for: view 3 of an image is the same however many there are
 
 Make = Callable[[Tensor, Tensor], Tensor]  # images (n,), views (n,) -> their maps (n, ...)
+Room = Callable[[], int]  # bytes that maps may take
 
 
 def view_keys(image: Tensor, view: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ class KeptViews:
     """Maps of views, made when first asked for and kept while there is room; where there is none, the oldest go, and
     are made again when asked for again."""
 
-    def __init__(self, make: Make, images: int, views: int, room: int, device: torch.device) -> None:
+    def __init__(self, make: Make, images: int, views: int, room: Room, device: torch.device) -> None:
         self._make, self._views, self._room, self._all = make, views, room, images * views
         self._row = torch.full((self._all + 1,), -1, device=device)  # of the maps, where a view's lies; then of none
         self._maps: Tensor | None = None
@@ -44,11 +45,10 @@ class KeptViews:
 
     def _begin(self, at_least: int, maps: Tensor) -> None:
         """All the room at once: where memory grew and was copied, a card had no use for what was left between."""
-        self._maps = None
-        most = min(self._all, max(at_least, self._room // (maps[0].numel() * maps.element_size())))
+        self._maps, self._next = None, 0
+        self._row.fill_(-1)  # before: memory may run out
+        most = min(self._all, max(at_least, self._room() // (maps[0].numel() * maps.element_size())))
         self._maps, self._place = maps.new_empty(most, *maps.shape[1:]), self._row.new_full((most,), self._all)
-        self._row.fill_(-1)
-        self._next = 0
 
     def _add(self, places: Tensor, maps: Tensor) -> None:
         assert self._maps is not None
