@@ -69,7 +69,10 @@ Pseudo = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 Curves = Annotated[
     int | None,
-    typer.Option(min=0, help="Points a phase of learning curves and of the N/J-B/J trade-off, for reports; 0: none."),
+    typer.Option(
+        min=0,
+        help="Points a phase of learning curves and of the N/J-B/J trade-off, for reports (by about 300 base queries an episode); 0: none.",
+    ),
 ]
 AtOnce = Annotated[
     int | None,
