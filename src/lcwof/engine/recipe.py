@@ -197,8 +197,8 @@ def set_apart(method: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> set_apart({"name": "pn", "meta_steps": 300})
     {'name': 'pn', 'meta_steps': 300}
-    >>> set_apart({"name": "ft", "descent": {"epochs": 30, "views": 32}})
-    {'name': 'ft', 'descent.epochs': 30, 'descent.drop_blocks': True}
+    >>> set_apart({"name": "ft", "descent": {"epochs": 30}})
+    {'name': 'ft', 'descent.epochs': 30, 'descent.views': 0, 'descent.drop_blocks': True}
     """
     try:
         defaults = flat(dataclasses.asdict(get_method(str(method["name"])).Config()))
