@@ -20,7 +20,6 @@ from lcwof.cli.main import app
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.errors import LcwofError
-from lcwof.evaluation import gfsl
 from lcwof.methods import Base, State, Task
 from lcwof.methods.lcwof import LCwoF
 from lcwof.methods.pn import Prototypes
@@ -42,31 +41,6 @@ def recipe(method: str = "pn", episodes: int = 9, curves: int = 0, **settings: o
 
 
 SHORT = {"method.phase2.epochs": 4, "method.phase3.epochs": 4}
-
-
-def test_curves_are_measured_by_some_base_queries_and_their_end_by_all(
-    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = evaluate_run(recipe("lcwof", 4, **SHORT), strokes_model, strokes, tmp_path / "plain")
-    asked: list[int] = []
-    logits = gfsl.query_logits
-
-    def noting(method: Any, state: Any, base: Base, queries: torch.Tensor) -> torch.Tensor:
-        asked.append(queries.shape[1])
-        return logits(method, state, base, queries)
-
-    monkeypatch.setattr(gfsl, "query_logits", noting)
-    monkeypatch.setattr(gfsl, "_BASE_QUERIES", 24)
-    run = evaluate_run(recipe("lcwof", 4, curves=2, **SHORT), strokes_model, strokes, tmp_path / "curves")
-    queries = run.about["queries"]
-    assert queries["base"] > 2 and len(strokes.split.base) == 12
-    assert asked == [3 * queries["novel"] + 24] * 6 + [3 * queries["novel"] + 12 * queries["base"]]
-    assert run.rows == plain.rows
-    curve = run.curves[0]
-    assert list(zip(curve["phase"], curve["epoch"], strict=True)) == [
-        (phase, epoch) for phase in ("phase 2", "phase 3") for epoch in (0, 1, 4)
-    ], "the end once"
-    assert curve["hm"][-1] == round(run.rows[0]["hm"], 2)
 
 
 def test_a_run_folder_tells_the_whole_story(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
