@@ -122,9 +122,8 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
     """Logits of query images, (E, Q) -> (E, Q, C), a few at a time, the bias of few-shot classes added."""
     learners, total = queries.shape
     most = max(1, _QUERY_CHUNK.get(base.inputs.device.type, 512) // learners)
-    step = (
-        min(most, total) if base.inputs.compute.compiled else even(total, most)
-    )  # compiled once, however many queries
+    # Compiled, always as many, so that it is compiled once however many queries there are.
+    step = min(most, total) if base.inputs.compute.compiled else even(total, most)
     parts = []
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`

@@ -1,5 +1,5 @@
 """A few augmented views of each image, in place of a new one every time: the frozen trunk then runs once for each view
-and not once for each epoch. Half of what an episode costs are new views of replayed images, of which 32 do as well."""
+and not once for each epoch. New views of replayed images were half of an episode's arithmetic."""
 
 from __future__ import annotations
 
