@@ -171,6 +171,16 @@ def test_a_table_goes_on_after_a_row_that_diverges_or_cannot_be_run(
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"yes"}
 
 
+def test_named_runs_are_done_in_the_order_of_their_names() -> None:
+    def order(only: str) -> list[str]:
+        done = cli._to_do(KNOWN["mini-gfsl"], cli._only(only, [KNOWN["mini-gfsl"]]))
+        return [f"{place}/{row.run}-{setting}" for place, setting, row in done]
+
+    assert order("resnet12/topic-5w5s,resnet12/ft-5w1s") == ["resnet12/topic-5w5s", "resnet12/ft-5w1s"]
+    assert order("resnet12/pn-5w5s,resnet12/pn") == ["resnet12/pn-5w5s", "resnet12/pn-5w1s"]
+    assert order("sdc-5w5s") == ["conv4-wide/sdc-5w5s", "resnet12/sdc-5w5s"], "one name, in the table's order"
+
+
 def test_data_are_there_if_all_their_splits_are(tmp_path: Path) -> None:
     (tmp_path / "ucf101.npz").touch()
     (tmp_path / "ucf101-original.npz").touch()

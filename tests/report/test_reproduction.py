@@ -78,7 +78,10 @@ LOSS = {"phase3.loss_weight": [0.1, 1.0]}
 ABLATED = {
     "mini-gfsl": {
         "lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
-        "resnet12/lcwof-unlim": ({"phase3.replay": "unlim", "phase3.views": 4}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "resnet12/lcwof-unlim": (
+            {"phase3.replay": "unlim", "phase3.views": 4},
+            {"weight_constraint": [5e2, 5e3], **RATE},
+        ),
     },
     "distillation": {
         "lcwof-authors": ({}, {}),

@@ -54,7 +54,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Fewer episodes or streams, for a try, in a folder try-N of its own.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Runs to do now, such as pn, pn-5w1s, conv4/pn; commas between.")
+        str | None, typer.Option(help="Runs to do now, in this order, such as pn, pn-5w1s, conv4/pn; commas between.")
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing: tables from the runs that are there.")] = False,
     at_once: AtOnce = None,
@@ -130,11 +130,11 @@ def reproduce(
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
 
 
-def _only(text: str, wanted: list[Reproduction]) -> set[str]:
+def _only(text: str, wanted: list[Reproduction]) -> list[str]:
     """The runs named on the command line, each of at least one of the tables and figures."""
     every = [one for what in wanted for one in what.wanted()]
-    only = set(text.split(","))
-    if unknown := only - {name for one in every for name in _names(*one)}:
+    only = text.split(",")
+    if unknown := set(only) - {name for one in every for name in _names(*one)}:
         known = ", ".join(sorted({row.run for _, _, row in every}))
         keys = ", ".join(what.key for what in wanted)
         raise LcwofError(f"--only {', '.join(sorted(unknown))}: the runs of {keys} are {known}.")
@@ -170,8 +170,12 @@ def _require_known(given: dict[str, str], wanted: list[Reproduction]) -> None:
         raise LcwofError(f"--base {', '.join(unknown)}: the base models asked for are {', '.join(sorted(known))}.")
 
 
-def _to_do(what: Reproduction, only: set[str] | None) -> list[tuple[Place, str, OurRow]]:
-    return [one for one in what.wanted() if not only or only & _names(*one)]
+def _to_do(what: Reproduction, only: list[str] | None) -> list[tuple[Place, str, OurRow]]:
+    """The runs of a table or figure, those that are named in the order of their names."""
+    if only is None:
+        return what.wanted()
+    places = [([name in _names(*one) for name in only], one) for one in what.wanted()]
+    return [one for named, one in sorted(places, key=lambda each: each[0], reverse=True) if any(named)]
 
 
 def _present(what: Reproduction, root: str | None) -> bool:
@@ -206,7 +210,7 @@ def _run(
     out: Path,
     runs: Path,
     given: dict[str, str],
-    only: set[str] | None,
+    only: list[str] | None,
     studies: dict[Path, Study],
 ) -> list[str]:
     """out: the folder of base models; runs: that of the runs. Returns the runs that cannot be done, or diverge: the
