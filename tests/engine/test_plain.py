@@ -17,17 +17,17 @@ from lcwof.randomness import Randomness
 
 
 @pytest.mark.parametrize(
-    ("backbone", "shot", "blocks", "views"),
+    ("backbone", "shot", "blocks", "views", "crop"),
     [
-        ("mlp", 1, False, 0),
-        ("conv4", 5, False, 32),
-        ("conv4-wide", 1, False, 2),
-        ("resnet12", 1, False, 0),
-        ("resnet12", 1, True, 2),
+        ("mlp", 1, False, 0, None),
+        ("conv4", 5, False, 32, None),
+        ("conv4-wide", 1, False, 2, 0.1),
+        ("resnet12", 1, False, 0, 0.5),
+        ("resnet12", 1, True, 2, None),
     ],
 )
 def test_three_learners_at_once_learn_what_each_learns_alone(
-    digits: Dataset, backbone: str, shot: int, blocks: bool, views: int
+    digits: Dataset, backbone: str, shot: int, blocks: bool, views: int, crop: float | None
 ) -> None:
     torch.manual_seed(0)
     network = build_backbone(backbone, (1, 8, 8))
@@ -36,8 +36,8 @@ def test_three_learners_at_once_learn_what_each_learns_alone(
     model.mirror = backbone == "conv4"
     config = LCwoFConfig(
         weight_constraint=1.0,
-        phase2=Phase2(epochs=3, lr_tail=0.01, batch=4, drop_blocks=blocks, views=views),
-        phase3=Phase3(epochs=2, lr_tail=0.01, lr_head=0.01, batch=5, drop_blocks=blocks, views=views),
+        phase2=Phase2(epochs=3, lr_tail=0.01, batch=4, drop_blocks=blocks, views=views, least_crop=crop),
+        phase3=Phase3(epochs=2, lr_tail=0.01, lr_head=0.01, batch=5, drop_blocks=blocks, views=views, least_crop=crop),
     )
     method = LCwoF(dataclasses.replace(config))
     base, fitted = prepare(method, model, digits)

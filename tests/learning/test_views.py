@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from lcwof.data import Dataset
 from lcwof.data.augment import augment_batch
+from lcwof.errors import LcwofError
 from lcwof.learning import Descent, Inputs, Learners, descend
 from lcwof.learning.inputs import drawn_views, view_noise
 from lcwof.learning.views import KeptViews, view_keys
@@ -78,6 +81,24 @@ def test_a_view_is_the_images_own_whoever_looks_and_however_many_there_are(
     torch.testing.assert_close(one[0, 0], one[0, 2], msg="the same image, and one view")
     assert not torch.allclose(many[0, 0], many[0, 2]), "the same image, and many views"
     torch.testing.assert_close(one, inputs._kept_views(4, False)(index[:1], torch.zeros_like(index[:1])))
+
+
+@pytest.mark.parametrize("views", [0, 4])
+def test_crops_may_be_other_than_the_data_sets_own(digits: Dataset, digits_model: BaseModel, views: int) -> None:
+    inputs = Inputs(digits_model, digits.images, digits.augment, 1)
+    index, draws = torch.tensor([[5, 7, 9]]), Randomness.of_episodes(0, [0])
+    other = Inputs(digits_model, digits.images, replace(digits.augment, scale=(0.1, 1.0)), 1)
+    own, cropped = inputs.augmented(index, draws, views=views), inputs.cropped(0.1).augmented(index, draws, views=views)
+    torch.testing.assert_close(cropped, other.augmented(index, draws, views=views))
+    assert not torch.allclose(own, cropped)
+    torch.testing.assert_close(inputs.augmented(index, draws, views=views), own, msg="whose views are still the same")
+    assert inputs.cropped(None) is inputs and inputs.cropped(0.1) is inputs.cropped(0.1), "which keeps its views"
+
+
+@pytest.mark.parametrize("crop", [0.0, -0.1, 1.5])
+def test_a_crop_is_a_part_of_the_image(crop: float) -> None:
+    with pytest.raises(LcwofError, match=r"least_crop = .*: a part of the image's area, above 0 and at most 1"):
+        Descent(epochs=1, least_crop=crop)
 
 
 def test_so_many_views_are_seen_and_no_more(digits: Dataset, digits_model: BaseModel) -> None:

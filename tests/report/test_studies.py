@@ -15,6 +15,7 @@ from lcwof.learning import Descent
 from lcwof.methods import BEST, get_method
 from lcwof.report.reproduction import (
     Place,
+    base_recipe,
     read_reproduction,
     reproductions,
     way_and_shot,
@@ -141,6 +142,16 @@ def test_views_are_all_that_their_benchmark_changes() -> None:
     assert (shared.run, shared.method, shared.grid) == (known.run, known.method, known.grid)
     for row, views in zip(others, (0, 8), strict=True):
         assert row.method == {**shared.method, "phase2.views": views, "phase3.views": views} and row.grid == shared.grid
+
+
+def test_crops_are_all_that_their_benchmark_changes() -> None:
+    study = read_reproduction(Path(__file__).parents[2] / "benchmarks" / "crops.toml")
+    shared, other = study.rows
+    known = {row.run: row for row in KNOWN["batch-norm"].rows}[study.reference]
+    assert (shared.run, shared.method, shared.grid) == (known.run, known.method, known.grid)
+    least = min(base_recipe(study.base("resnet12"), "resnet12").phase1.crop or ())
+    crops = {"phase2.least_crop": least, "phase3.least_crop": least}
+    assert other.method == {**shared.method, **crops} and other.grid == shared.grid, "those of phase 1"
 
 
 def test_rows_without_a_bias_differ_in_nothing_else() -> None:

@@ -77,8 +77,8 @@ class PlainEpisode:
             for step, at in enumerate(range(0, len(index), how.batch)):
                 batch = slice(at, at + how.batch)
                 chosen = order[batch]
-                noise = keys[batch], draws["drop", epoch, step].keys, how.drop_blocks
-                embedded = self._embed(index[chosen], numbers[batch], *noise)
+                noise = keys[batch], draws["drop", epoch, step].keys
+                embedded = self._embed(how, index[chosen], numbers[batch], *noise)
                 logits = embedded @ torch.cat([self.base_head, self.novel_head]).T
                 loss = how.loss_weight * F.cross_entropy(logits, labels[chosen])
                 pairs = zip(self.tail.parameters(), self.anchor, strict=True)
@@ -88,15 +88,15 @@ class PlainEpisode:
                 torch.nn.utils.clip_grad_norm_(weights, how.clip)
                 optimiser.step()
 
-    def _embed(self, index: Tensor, numbers: Tensor, keys: Tensor, tail_key: Tensor, blocks: bool) -> Tensor:
-        inputs: Inputs = self.inputs
+    def _embed(self, how: Descent, index: Tensor, numbers: Tensor, keys: Tensor, tail_key: Tensor) -> Tensor:
+        inputs: Inputs = self.inputs.cropped(how.least_crop)
         pixels = inputs.pixels[index]
         if inputs.augments:
             pixels = augment_batch(pixels, numbers, inputs.augment, inputs.size)
-            maps = self.trunk(inputs.model.normalise(pixels), keyed_noise(keys, blocks))
+            maps = self.trunk(inputs.model.normalise(pixels), keyed_noise(keys, how.drop_blocks))
         else:
             maps = inputs.plain(index)
-        return self.tail(maps, _noise_of_one(tail_key, blocks))
+        return self.tail(maps, _noise_of_one(tail_key, how.drop_blocks))
 
     @torch.no_grad()
     def logits(self, index: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -63,6 +64,19 @@ class Inputs:
         self._maps: Tensor | None = None  # of the images asked for so far, in the order they came
         self._row = torch.full((2 * len(images),), -1)  # where in _maps an image's map lies; then mirror images
         self._views: dict[tuple[int, bool], KeptViews] = {}  # by how many, and whether DropBlock dropped
+        self._cropped: dict[float, Inputs] = {}
+
+    def cropped(self, least: float | None) -> Inputs:
+        """The same, but with random crops of at least this part of an image's area."""
+        if least is None:
+            return self
+        if least not in self._cropped:
+            other = copy.copy(self)
+            other.augment = replace(self.augment, scale=(least, max(self.augment.scale)))
+            other._augment = self.compute.jit(other.network_inputs, part=True)
+            other._views, other._cropped = {}, {}
+            self._cropped[least] = other
+        return self._cropped[least]
 
     @torch.no_grad()
     def augmented(

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lcwof.errors import Diverged
+from lcwof.errors import Diverged, LcwofError
 from lcwof.learning.inputs import Inputs
 from lcwof.learning.losses import cross_entropy
 from lcwof.learning.recording import Recorded, side_streams
@@ -116,6 +116,11 @@ class Descent:
     loss_weight: float = 1.0  # of the cross-entropy
     views: int = 32  # augmented ones of a replayed image, to draw from; 0: new ones, as few-shot examples always have
     drop_blocks: bool = False  # whether DropBlock drops: the authors' ramps up anew in every episode, and hardly does
+    least_crop: float | None = None  # area of random crops, as a part of the image; None: the data set's own
+
+    def __post_init__(self) -> None:
+        if self.least_crop is not None and not 0 < self.least_crop <= 1:
+            raise LcwofError(f"least_crop = {self.least_crop}: a part of the image's area, above 0 and at most 1.")
 
 
 Samples = Callable[[int], tuple[Tensor, Tensor]]  # epoch -> image indices (E, M), joint labels (E, M)
@@ -167,7 +172,7 @@ def descend(
     rates |= {name: how.lr_head if name in trainable else 0.0 for name in ("base_head", "novel_head")}
     anchors = learners.structure.anchor
     optimiser = SGD(weights, rates, how.momentum, how.weight_decay, how.clip, anchors, 2 * lam, inputs.compute)
-    draws = draws.to(inputs.device)
+    draws, shown = draws.to(inputs.device), inputs.cropped(how.least_crop)
 
     def epochs() -> Iterator[tuple[Tensor, Tensor]]:
         for epoch in range(how.epochs):
@@ -176,7 +181,7 @@ def descend(
                 order = draws["order", epoch].permutation(index.shape[1])
                 index, labels = index.gather(1, order), labels.gather(1, order)
             few = labels >= len(inputs.model.head)
-            yield inputs.augmented(index, draws["augment", epoch], how.drop_blocks, how.views, few), labels
+            yield shown.augmented(index, draws["augment", epoch], how.drop_blocks, how.views, few), labels
 
     def step(maps: Tensor, labels: Tensor, keys: Tensor) -> Tensor:
         leaves = {name: optimiser.rounded[name].detach().requires_grad_() for name in optimiser.moving}
