@@ -116,7 +116,7 @@ class Descent:
     loss_weight: float = 1.0  # of the cross-entropy
     views: int = 32  # augmented ones of a replayed image, to draw from; 0: new ones, as few-shot examples always have
     drop_blocks: bool = False  # whether DropBlock drops: the authors' ramps up anew in every episode, and hardly does
-    least_crop: float | None = None  # area of the smallest random crops, as a part of the image; None: the data set's own
+    least_crop: float | None = None  # area of the smallest random crops, as a part of the image; None: the data's own
 
     def __post_init__(self) -> None:
         if self.least_crop is not None and not 0 < self.least_crop <= 1:
