@@ -179,7 +179,7 @@ def test_pseudo_sessions_are_like_the_real_ones(strokes: Dataset, strokes_model:
 
 @pytest.mark.parametrize(
     ("compiled", "at_once", "episodes", "expected"),
-    [(True, None, 600, 75), (False, None, 600, 83), (True, 40, 20, 20), (True, 40, 600, 40), (False, 40, 20, 40)],
+    [(True, None, 600, 75), (False, None, 600, 83), (True, 40, 20, 20), (True, 40, 100, 34), (False, 40, 20, 40)],
 )
 def test_a_search_has_as_many_learners_as_a_compiled_test(
     strokes_model: BaseModel,
@@ -189,7 +189,7 @@ def test_a_search_has_as_many_learners_as_a_compiled_test(
     episodes: int,
     expected: int,
 ) -> None:
-    """Of 83 that fit, 600 episodes make eight batches of 75; given a number, a test of fewer episodes has these."""
+    """Of 83 that fit, 600 episodes make eight batches of 75, of 40 that are asked for 100 make three of 34."""
     asked = Recipe(evaluate=Evaluate(episodes=episodes), at_once=at_once)
     monkeypatch.setattr(sys.modules[_at_once.__module__], "learners_at_once", lambda method, model: 83)
     monkeypatch.setattr(Recipe, "compute", lambda self, method, n: Compute(torch.device("cpu"), compiled=compiled))

@@ -17,6 +17,7 @@ import torch
 from typer.testing import CliRunner
 
 from lcwof.cli.main import app
+from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
 from lcwof.errors import LcwofError
@@ -167,6 +168,7 @@ def test_killed_in_its_first_batch_a_run_goes_on_with_fewer_at_once(
     script = f"""
 import os, signal, sys
 from lcwof.cli.main import app
+from lcwof.compute import Compute
 from lcwof.methods.pn import Prototypes
 learn, calls = Prototypes.learn, []
 def dying(self, base, fitted, task):
@@ -284,6 +286,24 @@ def test_results_do_not_depend_on_how_many_run_at_once(
     assert sum(same) >= 4, "at most one episode may have a query that rounding tips over"
     for a, b in zip(one.rows, five.rows, strict=True):
         assert a == pytest.approx(b, abs=100 / 45)
+
+
+@pytest.mark.parametrize(("compiled", "sizes"), [(True, [3, 3]), (False, [4, 1])])
+def test_a_compiled_run_has_equal_batches_so_that_little_is_filled_up(
+    strokes: Dataset,
+    strokes_model: BaseModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: bool,
+    sizes: list[int],
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(Recipe, "compute", lambda self, method, n: Compute(torch.device("cpu"), compiled=compiled))
+    seen: list[int] = []
+    start = LCwoF.start
+    monkeypatch.setattr(LCwoF, "start", lambda self, b, f, n: seen.append(n) or start(self, b, f, n))
+    run = evaluate_run(recipe("lcwof", episodes=5, **SHORT), strokes_model, strokes, tmp_path / "r")
+    assert seen == sizes and len(run.rows) == 5
 
 
 def test_devices_are_checked() -> None:

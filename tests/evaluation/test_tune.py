@@ -112,6 +112,35 @@ def test_compiled_steps_have_as_many_learners_as_the_test_whatever_is_left_to_tr
     assert hm[0] == pytest.approx(hm[1], abs=1.0)
 
 
+@pytest.mark.parametrize(
+    ("values", "compiled", "sizes"),
+    [
+        (4, True, [10] * 4),  # two candidates on five episodes, twice: all four on two would take five times
+        (3, True, [10] * 3),  # two candidates, then one on all ten
+        (2, True, [10] * 2),
+        (4, False, [8] * 5),
+    ],
+)
+def test_learners_are_not_filled_up_where_fewer_candidates_side_by_side_fill_them(
+    strokes: Dataset,
+    strokes_model: BaseModel,
+    monkeypatch: pytest.MonkeyPatch,
+    values: int,
+    compiled: bool,
+    sizes: list[int],
+) -> None:
+    config = LCwoFConfig(phase2=Phase2(epochs=1), phase3=Phase3(epochs=1))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    seen: list[int] = []
+    start = LCwoF.start
+    monkeypatch.setattr(LCwoF, "start", lambda self, b, f, n: seen.append(n) or start(self, b, f, n))
+    grid = {"weight_constraint": [1.0, 10.0, 100.0, 1e3][:values]}
+    how = Compute(torch.device("cpu"), compiled=compiled, parts=compiled)
+    found = tune(LCwoF, config, strokes_model, strokes, 3, 1, 10, 10, grid=grid, compute=how)
+    assert seen == sizes
+    assert {c.settings["weight_constraint"] for c in found.candidates} == set(grid["weight_constraint"])
+
+
 def test_a_grid_may_vary_what_the_base_fit_depends_on(strokes: Dataset, strokes_model: BaseModel) -> None:
     config = LCwoFConfig(phase2=Phase2(epochs=0), phase3=Phase3(epochs=0), start="mean")
     in_grids: list[tuple[type[Method], Any, dict[str, list[Any]]]] = [

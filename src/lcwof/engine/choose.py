@@ -117,7 +117,7 @@ def _at_once(recipe: Recipe, method: Method, model: BaseModel) -> int:
     fits, episodes = recipe.at_once or learners_at_once(method, model), recipe.evaluate.episodes
     if not recipe.compute(method, episodes).compiled:
         return fits
-    return min(fits, episodes) if recipe.at_once else even(episodes, fits)
+    return even(episodes, fits)
 
 
 def choose_stream(

@@ -93,7 +93,8 @@ def evaluate_run(
     if todo:
         base, fitted = prepare(method, model, data, compute, fitting)
         moments = _moments(method, e.curves)
-        at_once = min(recipe.at_once or even(len(todo), fits), len(todo))
+        asked = None if compute.compiled else recipe.at_once  # what is compiled is filled up: rather nothing to fill
+        at_once = asked or even(total, recipe.at_once or fits)
         batches = 0
         killed, before = [*folder.killed_with(), 0, 0][:2]  # batches done before it, in the same attempt: so many fit
         if killed > 1 and not before and at_once > killed // 2:

@@ -75,7 +75,8 @@ def tune(
         for found in run_episodes(method, *prepared, source, numbers, moments, full):
             yield found.epoch, found.values, found.margins
 
-    search = _Search(kind, config, range(episodes), at_once, learn, ("hm",), fills=True)
+    compiled = compute is not None and compute.compiled
+    search = _Search(kind, config, range(episodes), at_once, learn, ("hm",), fills=compiled)
     tried, diverged = search.over(grid, lambda method: prepare(method, model, data, compute, fitting), known, progress)
     tried.sort(key=lambda c: -c.hm)
     over = f"{episodes} validation episodes"
@@ -155,7 +156,7 @@ class _Search:
     measures: Sequence[str]  # by which a bias may be best
     along_the_way: bool = True  # stopping epochs are tried along one learning
     pick: Callable[[list[int]], list[int]] = list  # of some numbers, those that can be learned together
-    fills: bool = False  # where code is compiled for a number of learners, fewer are filled up to it
+    fills: bool = False  # code is compiled for `at_once` learners: fewer are filled up to it
 
     def over(
         self,
@@ -243,9 +244,22 @@ class _Search:
             groups.setdefault(str({k: None if k in free else v for k, v in settings.items()}), []).append(at)
         parts = []
         for group in groups.values():
-            size = even(len(group), _SIDE_BY_SIDE)
+            size = self._candidates_at_once(len(group))
             parts += [group[at : at + size] for at in range(0, len(group), size)]
         return parts
+
+    def _candidates_at_once(self, many: int) -> int:
+        """How many of so many learn side by side: as many as may but, where learners are filled up, only if that takes
+        no more passes than fewer would."""
+        most = even(many, _SIDE_BY_SIDE)
+
+        def passes(size: int) -> int:
+            groups = [size] * (many // size) + [many % size] * bool(many % size)
+            return sum(
+                -(-len(self.numbers) // max(1, self.at_once // each)) * -(-each // self.at_once) for each in groups
+            )
+
+        return min(range(most, 0, -1), key=passes) if self.fills else most
 
     def _method(
         self, group: Sequence[Settings], each: int = 1, filled_to: int = 0, device: torch.device | None = None
@@ -274,7 +288,7 @@ class _Search:
             tests: list[dict[int, Tests]] = []
             parts = [group[at : at + size] for at in range(0, len(group), size)]
             # To as many as the test will have: compiling for other numbers takes longer than learners for nothing.
-            full = self.at_once if self.fills and prepared[0].inputs.compute.compiled else 0
+            full = self.at_once if self.fills else 0
             try:
                 for part in parts:
                     tests += self._together(part, prepared, numbers, moments, full)
