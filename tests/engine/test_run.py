@@ -374,6 +374,8 @@ def test_episodes_of_another_precision_are_not_added(
     file = tmp_path / "r" / "run.json"
     about = json.loads(file.read_text())
     there, other = about["compute"].split(",")[0], {"float32": "bfloat16", "bfloat16": "float32"}
+    named = evaluate_run(recipe(episodes=3, precision=there), strokes_model, strokes, tmp_path / "r")
+    assert len(named.rows) == 3, "the same one, asked for by its name"
     file.write_text(json.dumps({**about, "compute": other[there]}))
     with pytest.raises(LcwofError, match="exists: choose another --out"):
         evaluate_run(recipe(episodes=4), strokes_model, strokes, tmp_path / "r")

@@ -184,7 +184,7 @@ def _finish(folder: RunFolder, asked: int) -> Run:
 
 def what_decides(about: dict[str, Any]) -> dict[str, Any]:
     """What the numbers of an episode depend on: not the machine, not how many episodes there are or ran at once."""
-    without = ("device", "at_once", "compile", "model", "phase1", "tune", "tuning")
+    without = ("device", "precision", "at_once", "compile", "model", "phase1", "tune", "tuning")
     recipe = {k: v for k, v in about["recipe"].items() if k not in without}
     recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "root"}
     recipe["evaluate"] = {k: v for k, v in recipe["evaluate"].items() if k not in ("episodes", "answers")}
