@@ -168,7 +168,6 @@ def test_killed_in_its_first_batch_a_run_goes_on_with_fewer_at_once(
     script = f"""
 import os, signal, sys
 from lcwof.cli.main import app
-from lcwof.compute import Compute
 from lcwof.methods.pn import Prototypes
 learn, calls = Prototypes.learn, []
 def dying(self, base, fitted, task):
