@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,3 +45,32 @@ def strokes() -> Dataset:
 def strokes_model(strokes: Dataset) -> BaseModel:
     """mlp, for what needs many runs."""
     return pretrain(strokes, Phase1("mlp", 12, batch=32, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
+
+
+_HOLDS = """
+import fcntl, os, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+input()
+os.unlink(sys.argv[1])
+"""
+
+
+@contextmanager
+def _held(file: Path) -> Iterator[subprocess.Popen[str]]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", _HOLDS, str(file)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout and other.stdout.readline() == "held\n"
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+@pytest.fixture
+def held_by_another() -> Callable[[Path], AbstractContextManager[subprocess.Popen[str]]]:
+    """While it lasts, another process holds a file; a line on its input makes it remove the file and end."""
+    pytest.importorskip("fcntl", reason="no Unix: nothing can be held")
+    return _held

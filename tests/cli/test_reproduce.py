@@ -309,17 +309,6 @@ def test_tables_of_tiered_imagenet_run_on_images_of_the_same_layout(
     assert re.search(r"- Seconds for .*: conv4/", told), "runs of two backbones have the same names"
 
 
-def test_a_run_begun_elsewhere_says_so() -> None:
-    there = {
-        "date": "2026-01-31",
-        "hardware": "a card",
-        "compute": "bfloat16",
-        "versions": {"lcwof": "1", "numpy": "2"},
-    }
-    here = {**there, "date": None, "hardware": "cpu", "before": [{**there, "seconds": 3.0}]}
-    assert cli._origin(here) == "cpu, bfloat16, lcwof 1; begun on a card, bfloat16, lcwof 1, 2026-01-31"
-
-
 def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = dataclasses.replace(shrunk(KNOWN["overview"]), data="digits", settings=("2w1s",))
     tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 3}}}

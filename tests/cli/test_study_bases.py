@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from lcwof.cli import reproduce as cli
 from lcwof.cli.main import app
-from lcwof.engine import Recipe, Run, Study
+from lcwof.engine import Recipe, Study
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
 from lcwof.models import BaseModel
@@ -107,15 +107,3 @@ def test_the_teacher_of_a_model_for_choices_does_not_know_the_held_out_classes_e
     cli._base(what, Place("conv4"), Recipe(), tmp_path, {}, 2, Study(tmp_path))
     teacher = "base-mlp-pseudo2.safetensors"
     assert made == {teacher: (4, ()), "base-conv4-pseudo2.safetensors": (4, (str(tmp_path / "digits" / teacher),))}
-
-
-def test_notes_tell_of_the_base_model_of_every_split() -> None:
-    about = {"data": "ucf101", "recipe": {}, "hardware": "cpu", "compute": "float32", "versions": {}}
-    models = {"original": {"mirror": True, "test accuracy": 80.0}, "protogan": {"test accuracy": 70.0}}
-    runs = {
-        (Place("mlp", split), "5w1s", "pn"): Run(Path(split), {**about, "model": m}, []) for split, m in models.items()
-    }
-    assert [note for note in cli._notes(KNOWN["ucf-gfsl"], runs) if note.startswith("Base model")] == [  # type: ignore[arg-type]
-        "Base model mlp-original: base test accuracy 80.0%, tests on the mean over image and mirror image.",
-        "Base model mlp-protogan: base test accuracy 70.0%.",
-    ]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -336,25 +336,17 @@ def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, t
             Run.read(run.path)
 
 
-def test_two_processes_do_not_work_in_one_folder(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
-    assert pytest.importorskip("fcntl").LOCK_EX == 2
+def test_two_processes_do_not_work_in_one_folder(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, held_by_another: Callable[[Path], Any]
+) -> None:
     whole = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "whole")
     (tmp_path / "r.partial").mkdir()
     shutil.copy(whole.path / "run.json", tmp_path / "r.partial")
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print('held', flush=True); input()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", hold, str(tmp_path / "r.partial" / "held")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert other.stdout is not None and other.stdout.readline() == "held\n"
-    for overwrite in (False, True):
-        with pytest.raises(LcwofError, match=r"another process is at work in .*r\.partial: wait for it"):
-            evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", overwrite)
-        assert (tmp_path / "r.partial" / "run.json").exists(), "what the other does is left alone"
-    other.kill()  # which lets go
-    other.wait()
+    with held_by_another(tmp_path / "r.partial" / "held"):
+        for overwrite in (False, True):
+            with pytest.raises(LcwofError, match=r"another process is at work in .*r\.partial: wait for it"):
+                evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", overwrite)
+            assert (tmp_path / "r.partial" / "run.json").exists(), "what the other does is left alone"
     run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert run.rows == whole.rows and not (run.path / "held").exists()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -16,30 +15,24 @@ from lcwof.cli.console import Device, PrecisionName, console, errors, progress_b
 from lcwof.cli.experiments import AtOnce, Root, make_base
 from lcwof.data.datasets import is_present
 from lcwof.engine import Recipe, Study, read_recipe, read_run
-from lcwof.engine.overview import Points, overview
+from lcwof.engine.hold import Held, holding
+from lcwof.engine.overview import overview
 from lcwof.engine.study import other_settings
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
-from lcwof.models import BaseModel, pretrained
+from lcwof.models import BaseModel
 from lcwof.models.checkpoint import write_aside
 from lcwof.report import paper_figures, paper_tables
-from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
-from lcwof.report.figures import as_svg, save_png
-from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
-from lcwof.report.page import html_page
-from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, panels_figure
-from lcwof.report.paper_plots import plot_panels
-from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import (
     OurRow,
     Place,
     Reproduction,
     Runs,
     base_recipe,
-    compared,
     read_reproduction,
     reproductions,
 )
+from lcwof.report.written import points_file, write
 
 
 def reproduce(
@@ -63,7 +56,8 @@ def reproduce(
 ) -> None:
     """Run a table or figure of the paper and write it with our numbers beside the printed ones, as Markdown, HTML and
     JSON; tables as LaTeX and CSV, figures as SVG and PNG, too. Base models are made first where there are none. What
-    is there already in the folder is not done again.
+    is there already in the folder is not done again. The same command started several times, on one card or on
+    several, shares the work: each process takes runs that no other is at.
 
     Examples:
 
@@ -76,6 +70,8 @@ def reproduce(
     lcwof reproduce mini-gfsl --root ~/data --only resnet12/lcwof-5w1s,pn
 
     lcwof reproduce all --root ~/data -o runs/paper
+
+    for card in 0 1; do CUDA_VISIBLE_DEVICES=$card lcwof reproduce all --root ~/data & done
     """
     known = reproductions()
     if list_ or not keys:
@@ -125,7 +121,10 @@ def reproduce(
         there = _there(what, start, runs)
         if show and not there and len(wanted) == 1:
             raise LcwofError(f"{runs} has none of the runs of {what.key} to show: leave out --show to run them.")
-        _write(what, there, runs)
+        if there:
+            say(f"{what.about}\nWritten: {write(what, there, runs)}.")
+        else:
+            errors.print(f"{what.key}: none of its runs is there.")
     if failed:
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
 
@@ -216,7 +215,8 @@ def _run(
     """out: the folder of base models; runs: that of the runs. Returns the runs that cannot be done, or diverge: the
     others of the table are worth having."""
     failed = []
-    for place, setting, row in _to_do(what, only):
+
+    def attempt(place: Place, setting: str, row: OurRow) -> None:
         folder = runs / what.data / str(place)
         study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
         file = _base(what, place, start, out, given, 0, study)
@@ -224,16 +224,30 @@ def _run(
         entry = what.entry(place, setting, row, start, file, pseudo)
         try:
             done = study.attempt(entry)
+        except Held:
+            raise
         except LcwofError as error:
             errors.print(f"{place}/{entry.name}: {error}", markup=False, soft_wrap=True)
             done = None
         if done is None:
             failed.append(f"{place}/{entry.name}")
-            continue
-        points = _points_file(what, runs)
+            return
+        points = points_file(what, runs)
         if what.figure == "overview" and not points.exists():
             found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
+
+    left = _to_do(what, only)
+    for _ in range(2):  # what others were at once more at the end: one may have been stopped meanwhile
+        todo, left = left, []
+        for one in todo:
+            try:
+                attempt(*one)
+            except Held:
+                left.append(one)
+    if left:
+        names = ", ".join(f"{place}/{row.run}-{setting}" for place, setting, row in left)
+        errors.print(f"Left to other processes, which are at work on it: {names}.", markup=False, soft_wrap=True)
     return failed
 
 
@@ -261,11 +275,14 @@ def _base(
         # of a model that is there only the number of teachers is asked, so its teacher need not be
         taught = "" if file.exists() else _base(what, teacher, start, out, given, pseudo, study)
         how = dataclasses.replace(how, teachers=(taught,))
+    made = False
     if not file.exists():
-        data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        make_base(data, how, start.device, file, f"phase 1 {name}")
-    elif other := _other_phase1(study.model(dataclasses.replace(start, model=str(file))), how):
+        with holding(file, lambda: errors.print(f"Another process is making {file}: waiting for it.")):
+            made = not file.exists()
+            if made:
+                data = dataclasses.replace(what.data_of(place, start), pseudo=pseudo).load()
+                make_base(data, how, start.device, file, f"phase 1 {name}")
+    if not made and (other := _other_phase1(study.model(dataclasses.replace(start, model=str(file))), how)):
         raise LcwofError(
             f"{file} was made otherwise ({', '.join(other)}): choose another --out, remove it, or, if it is to serve "
             f"all the same, give --base {what.data}/{name}={file}."
@@ -293,106 +310,3 @@ def _there(what: Reproduction, start: Recipe, out: Path) -> Runs:
                 continue
             found[place, setting, row.run] = run
     return found
-
-
-def _write(what: Reproduction, runs: Runs, out: Path) -> None:
-    if not runs:
-        errors.print(f"{what.key}: none of its runs is there.")
-        return
-    notes = _notes(what, runs)
-    if what.paper is None:
-        _draw(what, runs, out, notes)
-        return
-    parts = compared(what, runs)
-    file = out / f"{what.key}.md"
-    write_aside(file, beside_markdown(what, parts, notes).encode())
-    page = html_page(f"lcwof: {what.key}", beside_html(what, parts, notes))
-    write_aside(out / f"{what.key}.html", page.encode())
-    write_aside(out / f"{what.key}.tex", beside_latex(what, parts).encode())
-    write_aside(out / f"{what.key}.csv", beside_csv(what, parts).encode())
-    write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
-    say(f"{what.about}\nWritten: {file}, and .html, .tex, .csv and .json beside it.")
-
-
-def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> None:
-    """A figure: to look at in a page, and as SVG and PNG; what is drawn as Markdown and JSON."""
-    panels = plot_panels(what, runs)
-    printed = {"": panels_figure(panels, 2)}
-    shown = figures([figure(p.title, _under(p), panel_spec(p)) for p in panels])
-    file = _points_file(what, out)
-    if what.figure == "overview" and file.exists():
-        phases = [Points(**each) for each in json.loads(file.read_text())]
-        printed["-points"] = points_figure(phases)
-        drawn = [figure(*title_of(each), points_spec(each)) for each in phases]
-        shown += (
-            "<h2>Test samples of one episode</h2><p>Embeddings in the plane by t-SNE. Base classes are pale; larger "
-            f"where the answer is sure, crosses where it is wrong.</p>{figures(drawn)}"
-        )
-    for name, sheet in printed.items():
-        write_aside(out / f"{what.key}{name}.svg", as_svg(sheet, what.key + name, what.about).encode())
-        save_png(sheet, out / f"{what.key}{name}.png")
-    kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": notes}
-    told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
-    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
-    write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
-    write_aside(out / f"{what.key}.json", (json.dumps(kept, indent=1) + "\n").encode())
-    text = "\n".join([f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in notes)])
-    write_aside(out / f"{what.key}.md", (text + "\n").encode())
-    say(f"{what.about}\nWritten: {out / what.key}.html, and .md, .svg, .png and .json beside it.")
-
-
-def _under(panel: Panel) -> str:
-    bars = "bars are 95% intervals" if panel.counted else "with their 95% intervals under the pointer"
-    return "; ".join(filter(None, (f"means over {panel.episodes} episodes, {bars}", panel.remark)))
-
-
-def _points_file(what: Reproduction, out: Path) -> Path:
-    return out / what.data / "overview.json"
-
-
-def _origin(about: dict[str, Any]) -> str:
-    versions = " ".join(f"{name} {number}" for name, number in about["versions"].items() if name != "numpy")
-    begun = "; begun on ".join(["", *map(_origin, about.get("before", []))])
-    return ", ".join(filter(None, (about["hardware"], about["compute"], versions, about.get("date")))) + begun
-
-
-def _notes(what: Reproduction, runs: Runs) -> list[str]:
-    """Where the numbers come from, and what the printed ones need to be read with."""
-    notes = [f"The paper: {remark}" for remark in what.remarks]
-    data = {run.about["data"]: run.about.get("classes") or {} for run in runs.values()}
-    for name, classes in data.items():
-        counts = "/".join(str(number) for number in classes.values())
-        notes.append(f"Data: {name}" + (f", {counts} {'/'.join(classes)} classes." if counts else "."))
-    models = {}
-    for (place, _, _), run in runs.items():
-        model = run.about["model"]
-        mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
-        known = pretrained(model.get("phase1", {}).get("backbone", ""))
-        begun = f", begun from weights that know {known.knows}" if known else ""
-        teachers = len(model.get("phase1", {}).get("teachers", ()))
-        taught = f", taught by {teachers} other base model{'s' * (teachers > 1)}" if teachers else ""
-        told = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
-        models[str(place)] = f"Base model {place}: {told}."
-    notes += models.values()
-    origins: dict[str, list[str]] = {}
-    for (place, setting, row), run in sorted(runs.items()):
-        origins.setdefault(_origin(run.about), []).append(f"{place}/{row}-{setting}")
-    notes += [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
-    seconds = {f"{place}/{row}-{setting}": run.about.get("seconds", 0.0) for (place, setting, row), run in runs.items()}
-    if seconds:
-        taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
-        notes.append(f"Seconds for the test episodes or streams: {taken}.")
-        tuned = {
-            f"{place}/{row}-{setting}": why["seconds"]
-            for (place, setting, row), run in runs.items()
-            if "seconds" in (why := run.about["recipe"].get("tuning") or {})
-        }
-        if tuned:
-            taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(tuned.items(), key=lambda x: -x[1]))
-            notes.append(f"Seconds to choose settings, what is fitted to base classes included: {taken}.")
-    for (place, setting, row), run in sorted(runs.items()):
-        why = run.about["recipe"].get("tuning") or {}
-        if why:
-            settings = ", ".join(f"{k} {v}" for k, v in why["settings"].items())
-            notes.append(f"{row}-{setting} ({place}), chosen without test data: {settings} ({why['why']}).")
-    return notes

@@ -13,11 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-try:
-    import fcntl
-except ImportError:  # no Unix: two processes in one folder are not told apart there
-    fcntl = None  # type: ignore[assignment]
-
+from lcwof.engine.hold import hold
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import unfinished, write_aside
 
@@ -85,17 +81,7 @@ class RunFolder:
 
     def _hold(self) -> None:
         """Keep other processes out: each would take what this one does for what was left by one that was killed."""
-        if fcntl is None or self._held:
-            return
-        try:
-            self._held = (self.partial / "held").open("w")
-            fcntl.lockf(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LcwofError(
-                f"another process is at work in {self.partial}: wait for it, or choose another --out."
-            ) from None
-        except OSError:  # a file system that holds nothing
-            self._held = None
+        self._held = self._held or hold(self.partial / "held", self.partial)
 
     @contextmanager
     def working(self, *numbers: int) -> Iterator[Callable[..., None]]:

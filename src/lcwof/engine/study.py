@@ -23,6 +23,7 @@ from lcwof.engine.choose import (
     what_is_asked,
     write_choice,
 )
+from lcwof.engine.hold import holding
 from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
@@ -55,7 +56,8 @@ def no_bar(label: str) -> Iterator[Show]:
 
 
 class Study:
-    """A folder of runs. What is there already is not done again, so an interrupted study goes on."""
+    """A folder of runs. What is there already is not done again, so an interrupted study goes on; several processes may
+    work in one folder, each on a run of its own."""
 
     def __init__(self, folder: Path, bars: Bars = no_bar, notice: Notice = lambda text: None) -> None:
         self.folder, self.bars, self.notice = folder, bars, notice
@@ -84,6 +86,11 @@ class Study:
             return None
 
     def run_one(self, entry: Entry) -> Run | StreamRun:
+        """The run, settings chosen first; `Held` where another process is at it."""
+        with holding(self.folder / entry.name):
+            return self._run_one(entry)
+
+    def _run_one(self, entry: Entry) -> Run | StreamRun:
         out = self.folder / entry.name
         if out.exists():
             run = self._same(read_run(out), entry)

@@ -1,0 +1,121 @@
+"""A table or figure of the paper as files: ours beside the printed numbers, and where each was computed."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from lcwof.engine.overview import Points
+from lcwof.models import pretrained
+from lcwof.models.checkpoint import write_aside
+from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
+from lcwof.report.figures import as_svg, save_png
+from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
+from lcwof.report.page import html_page
+from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, panels_figure
+from lcwof.report.paper_plots import plot_panels
+from lcwof.report.points import points_figure, points_spec, title_of
+from lcwof.report.reproduction import Reproduction, Runs, compared
+
+
+def write(what: Reproduction, runs: Runs, out: Path) -> str:
+    """A table or figure from the runs that are there, into a folder; returns what was written."""
+    notes = _notes(what, runs)
+    if what.paper is None:
+        return _draw(what, runs, out, notes)
+    parts = compared(what, runs)
+    file = out / f"{what.key}.md"
+    write_aside(file, beside_markdown(what, parts, notes).encode())
+    page = html_page(f"lcwof: {what.key}", beside_html(what, parts, notes))
+    write_aside(out / f"{what.key}.html", page.encode())
+    write_aside(out / f"{what.key}.tex", beside_latex(what, parts).encode())
+    write_aside(out / f"{what.key}.csv", beside_csv(what, parts).encode())
+    write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
+    return f"{file}, and .html, .tex, .csv and .json beside it"
+
+
+def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> str:
+    """A figure: to look at in a page, and as SVG and PNG; what is drawn as Markdown and JSON."""
+    panels = plot_panels(what, runs)
+    printed = {"": panels_figure(panels, 2)}
+    shown = figures([figure(p.title, _under(p), panel_spec(p)) for p in panels])
+    file = points_file(what, out)
+    if what.figure == "overview" and file.exists():
+        phases = [Points(**each) for each in json.loads(file.read_text())]
+        printed["-points"] = points_figure(phases)
+        drawn = [figure(*title_of(each), points_spec(each)) for each in phases]
+        shown += (
+            "<h2>Test samples of one episode</h2><p>Embeddings in the plane by t-SNE. Base classes are pale; larger "
+            f"where the answer is sure, crosses where it is wrong.</p>{figures(drawn)}"
+        )
+    for name, sheet in printed.items():
+        write_aside(out / f"{what.key}{name}.svg", as_svg(sheet, what.key + name, what.about).encode())
+        save_png(sheet, out / f"{what.key}{name}.png")
+    kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": notes}
+    told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
+    write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
+    write_aside(out / f"{what.key}.json", (json.dumps(kept, indent=1) + "\n").encode())
+    text = "\n".join([f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in notes)])
+    write_aside(out / f"{what.key}.md", (text + "\n").encode())
+    return f"{out / what.key}.html, and .md, .svg, .png and .json beside it"
+
+
+def _under(panel: Panel) -> str:
+    bars = "bars are 95% intervals" if panel.counted else "with their 95% intervals under the pointer"
+    return "; ".join(filter(None, (f"means over {panel.episodes} episodes, {bars}", panel.remark)))
+
+
+def points_file(what: Reproduction, out: Path) -> Path:
+    """Where the test samples of the overview's episode are kept."""
+    return out / what.data / "overview.json"
+
+
+def _origin(about: dict[str, Any]) -> str:
+    versions = " ".join(f"{name} {number}" for name, number in about["versions"].items() if name != "numpy")
+    begun = "; begun on ".join(["", *map(_origin, about.get("before", []))])
+    return ", ".join(filter(None, (about["hardware"], about["compute"], versions, about.get("date")))) + begun
+
+
+def _notes(what: Reproduction, runs: Runs) -> list[str]:
+    """Where the numbers come from, and what the printed ones need to be read with."""
+    notes = [f"The paper: {remark}" for remark in what.remarks]
+    data = {run.about["data"]: run.about.get("classes") or {} for run in runs.values()}
+    for name, classes in data.items():
+        counts = "/".join(str(number) for number in classes.values())
+        notes.append(f"Data: {name}" + (f", {counts} {'/'.join(classes)} classes." if counts else "."))
+    models = {}
+    for (place, _, _), run in runs.items():
+        model = run.about["model"]
+        mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
+        known = pretrained(model.get("phase1", {}).get("backbone", ""))
+        begun = f", begun from weights that know {known.knows}" if known else ""
+        teachers = len(model.get("phase1", {}).get("teachers", ()))
+        taught = f", taught by {teachers} other base model{'s' * (teachers > 1)}" if teachers else ""
+        told = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
+        models[str(place)] = f"Base model {place}: {told}."
+    notes += models.values()
+    origins: dict[str, list[str]] = {}
+    for (place, setting, row), run in sorted(runs.items()):
+        origins.setdefault(_origin(run.about), []).append(f"{place}/{row}-{setting}")
+    notes += [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
+    seconds = {f"{place}/{row}-{setting}": run.about.get("seconds", 0.0) for (place, setting, row), run in runs.items()}
+    if seconds:
+        taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
+        notes.append(f"Seconds for the test episodes or streams: {taken}.")
+        tuned = {
+            f"{place}/{row}-{setting}": why["seconds"]
+            for (place, setting, row), run in runs.items()
+            if "seconds" in (why := run.about["recipe"].get("tuning") or {})
+        }
+        if tuned:
+            taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(tuned.items(), key=lambda x: -x[1]))
+            notes.append(f"Seconds to choose settings, what is fitted to base classes included: {taken}.")
+    for (place, setting, row), run in sorted(runs.items()):
+        why = run.about["recipe"].get("tuning") or {}
+        if why:
+            settings = ", ".join(f"{k} {v}" for k, v in why["settings"].items())
+            notes.append(f"{row}-{setting} ({place}), chosen without test data: {settings} ({why['why']}).")
+    return notes
