@@ -21,7 +21,7 @@ from lcwof.engine.study import other_settings
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
 from lcwof.models import BaseModel
-from lcwof.models.checkpoint import write_aside
+from lcwof.models.checkpoint import require_writable, write_aside
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.reproduction import (
     OurRow,
@@ -238,7 +238,7 @@ def _run(
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
 
     left = _to_do(what, only)
-    for _ in range(2):  # what others were at once more at the end: one may have been stopped meanwhile
+    for _ in range(2):  # at the end once more what others were at: one of them may have been stopped
         todo, left = left, []
         for one in todo:
             try:
@@ -277,6 +277,7 @@ def _base(
         how = dataclasses.replace(how, teachers=(taught,))
     made = False
     if not file.exists():
+        require_writable(file)
         with holding(file, lambda: errors.print(f"Another process is making {file}: waiting for it.")):
             made = not file.exists()
             if made:
