@@ -18,7 +18,11 @@ def test_each_phase_is_shown_as_it_left_the_learner(strokes: Dataset, strokes_mo
         "method.weight_constraint": 1.0,
         "method.phase3.lr_head": 0.1,
     }
-    one, two, three = overview(read_recipe([], asked, []), strokes_model, strokes)
+    told: list[tuple[int, int]] = []
+    one, two, three = overview(
+        read_recipe([], asked, []), strokes_model, strokes, progress=lambda done, total: told.append((done, total))
+    )
+    assert told == sorted(told) and told[-1] == (40, 40), "progress over the epochs of both phases"
     for before, after in ((one, two), (two, three)):
         assert before.confidence != after.confidence and before.x != after.x, "another head, and another tail"
     right = [sum(r for r, novel in zip(p.right, p.novel, strict=True) if not novel) for p in (two, three)]

@@ -234,7 +234,8 @@ def _run(
             return
         points = points_file(what, runs)
         if what.figure == "overview" and not points.exists():
-            found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data))
+            with progress_bar("overview".ljust(16)) as show:
+                found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data), progress=show)
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
 
     left = _to_do(what, only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +33,16 @@ class Points:
     right: list[bool]
 
 
-def overview(recipe: Recipe, model: BaseModel, data: Dataset, episode: int = 0, each: int = 5) -> list[Points]:
+def overview(
+    recipe: Recipe,
+    model: BaseModel,
+    data: Dataset,
+    episode: int = 0,
+    each: int = 5,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Points]:
     """One episode of LCwoF: its novel queries and `each` base queries a class after phases 1, 2 and 3, embedded and
-    laid out in the plane by t-SNE."""
+    laid out in the plane by t-SNE. progress: epochs that are done, of how many."""
     method = recipe.kind()(recipe.method_config())
     if not isinstance(method, LCwoF):
         raise LcwofError(f"an overview shows the phases of lcwof, not of {method.name}.")
@@ -61,10 +69,14 @@ def overview(recipe: Recipe, model: BaseModel, data: Dataset, episode: int = 0, 
 
     state = method.start(base, fitted, 1)
     shown = [points("phase 1", state)]
-    *_, state = method.grow(base, fitted, state, task)
-    shown.append(points("phase 2", state))
-    *_, state = (state, *method.settle(base, fitted, state, task))
-    return [*shown, points("phase 3", state)]
+    before, total = 0, sum(method.phases().values())
+    for phase, learn in (("phase 2", method.grow), ("phase 3", method.settle)):
+        for learned in learn(base, fitted, state, task):  # none where phase 3 is left out
+            state = learned
+            progress(before + state.epoch, total)
+        shown.append(points(phase, state))
+        before += method.phases()[phase]
+    return shown
 
 
 def _plane(embedded: torch.Tensor) -> torch.Tensor:
