@@ -22,7 +22,7 @@ def recipe(curves: int = 0) -> Recipe:
     return read_recipe([], {"data.name": "strokes", "at_once": 4, "device": "cpu", **evaluate, **epochs}, [])
 
 
-def test_curves_are_measured_by_some_base_queries_and_their_end_by_all(
+def test_curves_are_measured_by_some_base_queries_and_the_result_by_all(
     strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "plain")
@@ -44,4 +44,7 @@ def test_curves_are_measured_by_some_base_queries_and_their_end_by_all(
     assert list(zip(curve["phase"], curve["epoch"], strict=True)) == [
         (phase, epoch) for phase in ("phase 2", "phase 3") for epoch in (0, 1, 4)
     ], "the end once"
-    assert curve["hm"][-1] == round(run.rows[0]["hm"], 2)
+    assert [c["N/N"][-1] for c in run.curves] == [round(row["N/N"], 2) for row in run.rows], "of all novel queries"
+    assert any(c["B/B"][-1] != round(row["B/B"], 2) for c, row in zip(run.curves, run.rows, strict=True)), (
+        "the end of a curve is of the same queries as the rest of it"
+    )

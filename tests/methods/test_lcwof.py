@@ -108,9 +108,22 @@ def test_distillation_may_stand_for_the_weight_constraint_in_phase_2(digits: Dat
     later = {"distillation__weight": 1e-9, "distillation__instead": True, "phase3__epochs": 3}
     apart = [weights(weight_constraint=lam, **later) for lam in (0.0, 100.0)]
     assert any(not torch.allclose(apart[0][name], apart[1][name], atol=1e-4) for name in free), "phase 3 keeps it"
+    loose = weights(weight_constraint=100.0, **later, distillation__free_phase3=True)
+    for name, weight in apart[0].items():
+        torch.testing.assert_close(loose[name], weight, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("setting", [{"distillation__instead": True}, {"distillation__unlabelled": 10}])
+def test_a_phase_3_without_constraint_is_for_distillation_in_its_place(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    with pytest.raises(LcwofError, match="instead of the constraint"):
+        learned(variant(distillation__weight=1.0, distillation__free_phase3=True), digits, digits_model)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"distillation__instead": True}, {"distillation__unlabelled": 10}, {"distillation__free_phase3": True}],
+)
 def test_distillation_without_a_weight_is_refused(
     setting: dict[str, Any], digits: Dataset, digits_model: BaseModel
 ) -> None:

@@ -64,20 +64,24 @@ def test_runs_of_the_same_name_are_the_same_in_every_table() -> None:
 
 def test_rows_are_compared_with_one_of_their_table() -> None:
     tables = [what for what in reproductions().values() if what.paper and what.reference != "lcwof"]
-    assert len(tables) == 6
+    assert len(tables) == 7
     for what in tables:
         (row,) = (row for row in what.rows if row.run == what.reference)
         assert row.method == {"name": "lcwof", "phase3.replay_per_class": 1}, "which is LCwoF as it is"
-        ablated = [each for each in what.rows if each.method["name"] == "lcwof" and "early" not in each.run]
+        about_lambda = [each for each in what.rows if each.run.startswith(("early-", "lambda-"))]
+        ablated = [each for each in what.rows if each.method["name"] == "lcwof" and each not in about_lambda]
         assert not any("weight_constraint" in each.grid for each in ablated if each.grid), "lambda is all the same"
 
 
 LIM = {"name": "lcwof", "phase3.replay_per_class": 1}
 RATE = {"phase3.lr_head": [1e-3, 1e-2]}
-LOSS = {"phase3.loss_weight": [0.1, 1.0]}
+LOSS = {"phase3.loss_weight": [0.1, 0.3]}
+INSTEAD = {"distillation.instead": True, "distillation.free_phase3": True}
+WEIGHT = {"distillation": {"weight": [0.1, 1.0, 3.0]}}
 ABLATED = {
     "mini-gfsl": {
-        "lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "resnet12/lcwof": ({}, {"weight_constraint": [5e2, 5e3], **RATE}),
+        "conv4/lcwof": ({}, {"weight_constraint": [5e2, 5e3], "phase2.lr_head": [1e-2, 3e-2, 1e-1], **RATE}),
         "resnet12/lcwof-unlim": (
             {"phase3.replay": "unlim", "phase3.views": 4},
             {"weight_constraint": [5e2, 5e3], **RATE},
@@ -85,25 +89,30 @@ ABLATED = {
     },
     "distillation": {
         "lcwof-authors": ({}, {}),
-        "kd": ({"distillation.instead": True}, {"distillation": {"weight": [0.1, 1.0, 10.0]}}),
-        "kd-plus": (
-            {"distillation.instead": True, "distillation.unlabelled": 1000},
-            {"distillation": {"weight": [0.1, 1.0, 10.0]}},
-        ),
-        "l2-kd": ({}, {"distillation": {"weight": [0.1, 1.0]}}),
+        "kd": (INSTEAD, WEIGHT),
+        "kd-plus": ({**INSTEAD, "distillation.unlabelled": 1000}, WEIGHT),
+        "l2-kd": ({}, WEIGHT),
     },
     "batch-norm": {"bn-adapting": ({"batch_norm": "adapting"}, {}), "lcwof-authors": ({}, {})},
     "cosine-bias": {
-        "cosine": ({"head": "cosine", "centred": False}, {"scale": [10.0, 20.0, 40.0], **LOSS}),
+        "cosine": ({"head": "cosine", "centred": False}, {"scale": [10.0, 20.0], **LOSS}),
         "bias": ({"bias": True}, LOSS),
         "lcwof-loss": ({}, LOSS),
     },
     "batch-ratios": {
-        **{f"ratio-5-{n}": ({"phase2.epochs": 0, "phase3.epochs": 60, "phase3.per_batch": n}, LOSS) for n in (1, 2, 3)},
+        **{
+            f"ratio-5-{n}": (
+                {"phase2.epochs": 0, "phase3.epochs": 20 * n, "phase3.per_batch": n},
+                {"phase3.loss_weight": [0.3, 1.0]},
+            )
+            for n in (1, 2, 3)
+        },
         "lcwof-loss": ({}, LOSS),
     },
     "alternate-phases": {
-        **{f"turns-{n}": ({"alternate": n, "phase3.epochs": e}, LOSS) for n, e in ((10, 100), (20, 60), (30, 40))},
+        **{
+            f"turns-{n}": ({"alternate": n, "phase3.epochs": 20, "phase3.loss_weight": 1.0}, RATE) for n in (10, 20, 30)
+        },
         "lcwof-loss": ({}, LOSS),
     },
     "lambda-after-phase3": {
@@ -119,7 +128,13 @@ ABLATED = {
         "curves-ce-bn": ({"weight_constraint": 0.0}, None),
         "curves-both": ({"weight_constraint": 5e2}, None),
     },
-    "no-phase2": {"curves-no-phase2": ({"weight_constraint": 5e2, "phase2.epochs": 0}, None)},
+    "no-phase2": {
+        "curves-no-phase2": ({"weight_constraint": 5e2, "phase2.epochs": 0}, None),
+        "curves-no-phase2-loss": (
+            {"weight_constraint": 5e2, "phase2.epochs": 0, "phase3.loss_weight": 1.0},
+            None,
+        ),
+    },
     "length-of-phase2": {
         "curves-both": ({"weight_constraint": 5e2}, None),
         "curves-30": ({"weight_constraint": 5e2, "phase2.epochs": 30}, None),
@@ -152,6 +167,7 @@ def test_phase_2_alone_is_stopped_early_or_swept_over_lambda() -> None:
         f"early-{text}": (f"{text[0]}e+{text[-1]}", value, {"weight_constraint": [value]})
         for text, value in (("1e4", 1e4), ("5e4", 5e4), ("1e5", 1e5))
     }
+    assert [row.method.get("phase2.epochs") for row in KNOWN["early-stop"].rows[:3]] == [None, 750, 1500]
     swept = {row.name: row.method["weight_constraint"] for row in KNOWN["lambda-after-phase2"].rows}
     assert swept == {text: float(text) for text in ("1e1", "1e2", "5e2", "1e3", "5e3", "1e4", "5e4", "1e5")}
     alone = [*KNOWN["early-stop"].rows[:3], *KNOWN["lambda-after-phase2"].rows]

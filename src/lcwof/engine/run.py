@@ -158,9 +158,10 @@ def _whole_episodes(folder: RunFolder) -> set[int]:
 
 def _add(folder: RunFolder, numbers: list[int], along: list[Measured], keep_curves: bool) -> None:
     rows, curves, end = [], [], along[-1]
-    along = [m for m in along[:-1] if (m.phase, m.epoch) != (end.phase, end.epoch)] + [end]  # once, by all queries
+    if [(m.phase, m.epoch) for m in along[-2:-1]] == [(end.phase, end.epoch)]:
+        along = along[:-1]  # a curve is of the same queries throughout: measured by more, its end would seem to turn
     for i, number in enumerate(numbers):
-        last = along[-1].values[i].tolist()
+        last = end.values[i].tolist()
         rows.append({"episode": number, **dict(zip(MEASURES, (round(v, 4) for v in last), strict=True))})
         curve: dict[str, Any] = {"episode": number}
         curve["phase"] = [m.phase for m in along]

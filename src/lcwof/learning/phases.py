@@ -36,6 +36,7 @@ class Distillation:
     temperature: float = 2.0
     unlabelled: int = 0  # images of validation classes, without their labels, whose answers are kept as well (KD+)
     instead: bool = False  # of the weight constraint in phase 2
+    free_phase3: bool = False  # where it stands instead of the constraint: no constraint in phase 3 either
 
     @property
     def wanted(self) -> bool:

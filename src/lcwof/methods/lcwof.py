@@ -95,9 +95,14 @@ class LCwoF(Method):
         if config.whiten and not (cosine and config.centred):
             raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
         keep = config.distillation
-        if not keep.wanted and (keep.instead or keep.unlabelled):
+        if not keep.wanted and (keep.instead or keep.unlabelled or keep.free_phase3):
             raise LcwofError(
                 "method.distillation has settings but no weight: give method.distillation.weight, or none."
+            )
+        if keep.free_phase3 and not keep.instead:
+            raise LcwofError(
+                "method.distillation.free_phase3 is for distillation that stands instead of the constraint: give "
+                "method.distillation.instead, too."
             )
         scale = config.scale if cosine else None
         if not config.centred or not (cosine or config.start == "mean"):
@@ -154,7 +159,8 @@ class LCwoF(Method):
             return
         learners = state.learners.copy()
         yield LCwoFState("phase 3", 0, learners)
-        how, lam, draws = self.calibration(memory), self.constraint(memory.shots), memory.draws["phase 3"]
+        how, draws = self.calibration(memory), memory.draws["phase 3"]
+        lam = 0.0 if self.config.distillation.free_phase3 else self.constraint(memory.shots)
         labels = memory.labels + len(base.model.head)
         lasting = memory.lasting and memory.lasting["phase 3"]
         if self.config.alternate:
