@@ -18,15 +18,15 @@ from lcwof.methods import base as registry
 from lcwof.methods import method_names
 from lcwof.models import BaseModel
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "add-a-method.md"
 
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """README's method, unregistered again afterwards."""
+    """The documented method, unregistered again afterwards."""
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     monkeypatch.setenv("LCWOF_CACHE", str(tmp_path / "cache"))
-    (code,) = re.findall(r"```python\n(from dataclasses.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = re.findall(r"```python\n(from dataclasses.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path / "mine.py"
     file.write_text(code, encoding="utf-8")
     return file
