@@ -114,7 +114,13 @@ def test_a_study_like_one_of_the_package_needs_no_copy_of_it(tmp_path: Path) -> 
     assert read_reproduction(file) == dataclasses.replace(KNOWN["mini-gfsl"], episodes=7, key="own")
     (tmp_path / "mini-gfsl.toml").write_text('table = "batch-norm"\ndata = "strokes"\nbases = {}\n')
     assert read_reproduction(file).data == "strokes", "one beside it comes first"
-    assert KNOWN["mini-gfsl"].remarks and not dataclasses.replace(KNOWN["mini-gfsl"], data="strokes").remarks
+    about = KNOWN["mini-gfsl"].remarks
+    assert "The paper, RGFSL, 5w5s: The printed N/J and B/J give hm 57.77." in about, "which cell it is about"
+    assert any(remark.startswith("Here: Phase 3 replays one image a base class") for remark in about)
+    file.write_text('like = "mini-gfsl"\ndata = "strokes"\n')
+    assert not read_reproduction(file).remarks, "of other data neither holds"
+    file.write_text('like = "mini-gfsl"\ndata = "strokes"\nnotes = ["Drawn."]\n')
+    assert read_reproduction(file).remarks == ["Here: Drawn."]
 
 
 def shrunk(what: Reproduction) -> Reproduction:
@@ -310,15 +316,15 @@ def test_tables_of_tiered_imagenet_run_on_images_of_the_same_layout(
 
 
 def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    what = dataclasses.replace(shrunk(KNOWN["overview"]), data="digits", settings=("2w1s",))
     tiny = {"mlp": {"recipe": "video.toml", "set": {"epochs": 3}}}
-    monkeypatch.setattr(cli, "reproductions", lambda: {"overview": dataclasses.replace(what, bases=tiny)})
+    what = dataclasses.replace(shrunk(KNOWN["overview"]), data="digits", settings=("2w1s",), bases=tiny)
+    monkeypatch.setattr(cli, "reproductions", lambda: {"overview": what})
     words = ["reproduce", "overview", "-o", str(tmp_path), "--episodes", "2"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "digits" / "base-mlp.safetensors").exists(), "a try leaves its base models to the real run"
     tmp_path /= "try-2"
-    phases = json.loads((tmp_path / "digits" / "overview.json").read_text())
+    phases = json.loads((tmp_path / "digits" / "mlp" / "curves-both-2w1s" / "points.json").read_text())
     assert [each["phase"] for each in phases] == ["phase 1", "phase 2", "phase 3"]
     for each in phases:
         assert len(each["x"]) == 6 * 5 + 2 * 15 and sum(each["novel"]) == 30
@@ -331,6 +337,15 @@ def test_the_overview_is_drawn_from_one_episode(tmp_path: Path, monkeypatch: pyt
     assert "**after each phase**, 2 episodes" in text and "\n| 3 |" in text and "- Computed on" in text
     for name in ("overview.svg", "overview.png", "overview-points.svg", "overview-points.png"):
         assert (tmp_path / name).stat().st_size > 1000
+    still = OurRow("nothing learned", "still", {"name": "lcwof", "phase2.epochs": 0, "phase3.epochs": 1}, tuned=False)
+    both = dataclasses.replace(what, rows=(*what.rows, still))
+    monkeypatch.setattr(cli, "reproductions", lambda: {"overview": both})
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    other = json.loads((tmp_path / "digits" / "mlp" / "still-2w1s" / "points.json").read_text())
+    assert other[1]["x"] == other[0]["x"] != phases[1]["x"], "samples of its own, not those that were there"
+    page = (tmp_path / "overview.html").read_text()
+    assert "episode of mlp/curves-both-2w1s" in page and "episode of mlp/still-2w1s" in page
+    assert (tmp_path / "overview-points-mlp-still-2w1s.png").exists()
 
 
 def test_a_try_of_few_episodes_is_one_for_every_row_and_for_choices(

@@ -76,7 +76,7 @@ def test_rows_are_compared_with_one_of_their_table() -> None:
 LIM = {"name": "lcwof", "phase3.replay_per_class": 1}
 RATE = {"phase3.lr_head": [1e-3, 1e-2]}
 LOSS = {"phase3.loss_weight": [0.1, 0.3]}
-INSTEAD = {"distillation.instead": True, "distillation.free_phase3": True}
+INSTEAD = {"distillation.instead": True}
 WEIGHT = {"distillation": {"weight": [0.1, 1.0, 3.0]}}
 ABLATED = {
     "mini-gfsl": {
@@ -92,6 +92,7 @@ ABLATED = {
         "kd": (INSTEAD, WEIGHT),
         "kd-plus": ({**INSTEAD, "distillation.unlabelled": 1000}, WEIGHT),
         "l2-kd": ({}, WEIGHT),
+        "kd-free": ({**INSTEAD, "distillation.free_phase3": True}, WEIGHT),
     },
     "batch-norm": {"bn-adapting": ({"batch_norm": "adapting"}, {}), "lcwof-authors": ({}, {})},
     "cosine-bias": {
@@ -111,7 +112,8 @@ ABLATED = {
     },
     "alternate-phases": {
         **{
-            f"turns-{n}": ({"alternate": n, "phase3.epochs": 20, "phase3.loss_weight": 1.0}, RATE) for n in (10, 20, 30)
+            f"turns-{n}": ({"alternate": n, "phase3.epochs": 20}, {"phase3.loss_weight": [0.3, 1.0], **RATE})
+            for n in (10, 20, 30)
         },
         "lcwof-loss": ({}, LOSS),
     },

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+
+from runs_by_hand import make_run
 
 from lcwof.engine import Run
 from lcwof.report import written
@@ -30,3 +33,17 @@ def test_notes_tell_of_the_base_model_of_every_split() -> None:
         "Base model mlp-original: base test accuracy 80.0%, tests on the mean over image and mirror image.",
         "Base model mlp-protogan: base test accuracy 70.0%.",
     ]
+
+
+def test_a_figure_says_how_far_its_runs_end_from_one_of_them() -> None:
+    place, what = Place("resnet12"), reproductions()["weight-decay"]
+    runs = {
+        (place, "5w1s", "curves-both"): make_run("lcwof", [50.0, 60.0, 70.0]),
+        (place, "5w1s", "curves-no-decay"): make_run("lcwof", [51.0, 63.0, 72.0]),
+    }
+    # 1, 3 and 2 points: mean 2, deviation 1, 1.96 / sqrt(3) of it
+    assert written._apart(what, runs) == [  # type: ignore[arg-type]
+        "curves-no-decay-5w1s (resnet12) ends, in hm less that of curves-both, by episode: +2.00 ± 1.13."
+    ]
+    table = dataclasses.replace(reproductions()["batch-norm"], reference="curves-both")
+    assert not written._apart(table, runs), "tables have columns for it"  # type: ignore[arg-type]

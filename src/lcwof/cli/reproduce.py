@@ -32,7 +32,7 @@ from lcwof.report.reproduction import (
     read_reproduction,
     reproductions,
 )
-from lcwof.report.written import points_file, write
+from lcwof.report.written import POINTS, write
 
 
 def reproduce(
@@ -232,7 +232,7 @@ def _run(
         if done is None:
             failed.append(f"{place}/{entry.name}")
             return
-        points = points_file(what, runs)
+        points = done.path / POINTS
         if what.figure == "overview" and not points.exists():
             with progress_bar("overview".ljust(16)) as show:
                 found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data), progress=show)

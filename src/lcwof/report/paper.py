@@ -66,6 +66,15 @@ class PaperRemark:
     row: str = ""  # the name of the row it is about, if it is about one
     setting: str = ""
 
+    @property
+    def said(self) -> str:
+        """The text, after what it is about.
+
+        >>> PaperRemark("hm is 14.", row="iCaRL", setting="5w5s").said
+        'The paper, iCaRL, 5w5s: hm is 14.'
+        """
+        return f"{', '.join(filter(None, ('The paper', self.row, self.setting)))}: {self.text}"
+
 
 @dataclass(frozen=True)
 class PaperTable:

@@ -20,7 +20,15 @@ from lcwof.engine.recipe import RECIPES, Data
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.report.compare import Paired, paired_difference
-from lcwof.report.paper import PaperColumn, PaperFigure, PaperPart, PaperTable, paper_figures, paper_table
+from lcwof.report.paper import (
+    PaperColumn,
+    PaperFigure,
+    PaperPart,
+    PaperRemark,
+    PaperTable,
+    paper_figures,
+    paper_table,
+)
 
 
 class Place(NamedTuple):
@@ -75,7 +83,8 @@ class Reproduction:
     pseudo: int = 0  # base classes that choices for streams are made on
     settings: tuple[str, ...] = ()  # of a figure
     curves: int = 0  # points a phase of a figure
-    reference: str = "lcwof"  # the run that the others of a table are compared with, episode by episode
+    reference: str = "lcwof"  # the run that the others are compared with, episode by episode
+    notes: tuple[str, ...] = ()  # what our numbers need to be read with: how our runs differ from the paper's
     key: str = ""
 
     @property
@@ -91,10 +100,12 @@ class Reproduction:
 
     @property
     def remarks(self) -> list[str]:
-        """What the paper's numbers or curves need to be read with."""
+        """What the paper's numbers or curves, and ours, need to be read with."""
         if self.paper:
-            return [remark.text for remark in self.paper.remarks] if self.same_data else []
-        return [self._drawn.remark] if self._drawn.remark else []
+            theirs = [remark.said for remark in self.paper.remarks] if self.same_data else []
+        else:
+            theirs = [PaperRemark(self._drawn.remark).said] if self._drawn.remark else []
+        return [*theirs, *(f"Here: {note}" for note in self.notes)]
 
     @property
     def same_data(self) -> bool:
@@ -212,7 +223,7 @@ def read_reproduction(file: Path) -> Reproduction:
 
 
 def _like(file: Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """What a file says, on top of what the one says that it is like."""
+    """What a file says, on top of what the one says that it is like, but for notes, where the data are other ones."""
     values = read_toml(file)
     if "like" not in values:
         return values
@@ -224,7 +235,10 @@ def _like(file: Path, before: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise LcwofError(f"{file}: like = {other.stem!r}, but there is none beside it, and the package has {known}.")
     if other in before:
         raise LcwofError(f"{file}: like goes round in a circle, by way of {other.name}.")
-    return {**_like(other, (*before, file)), **values}
+    found = {**_like(other, (*before, file)), **values}
+    if "notes" not in values and "data" in values:
+        found.pop("notes", None)
+    return found
 
 
 def _require_sound(what: Reproduction, file: Path) -> None:
@@ -254,7 +268,7 @@ def _require_sound(what: Reproduction, file: Path) -> None:
                 )
             named[row.name] = row
         runs |= asked.keys()
-    if what.paper and what.reference not in {"lcwof", *runs}:
+    if what.reference not in {"lcwof", *runs}:
         raise LcwofError(f"{file}: reference = {what.reference!r} is none of its runs, {', '.join(sorted(runs))}.")
 
 

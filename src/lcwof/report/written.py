@@ -7,10 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from lcwof.engine import Run
 from lcwof.engine.overview import Points
 from lcwof.models import pretrained
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
+from lcwof.report.compare import paired_difference
 from lcwof.report.figures import as_svg, save_png
 from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
 from lcwof.report.page import html_page
@@ -18,6 +20,9 @@ from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, p
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
 from lcwof.report.reproduction import Reproduction, Runs, compared
+from lcwof.report.table import difference_words
+
+POINTS = "points.json"  # in a run's folder: the test samples of one episode after each phase
 
 
 def write(what: Reproduction, runs: Runs, out: Path) -> str:
@@ -41,14 +46,17 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> str:
     panels = plot_panels(what, runs)
     printed = {"": panels_figure(panels, 2)}
     shown = figures([figure(p.title, _under(p), panel_spec(p)) for p in panels])
-    file = points_file(what, out)
-    if what.figure == "overview" and file.exists():
+    overview = what.figure == "overview"  # whose runs another figure may share
+    with_points = {key: run.path / POINTS for key, run in runs.items() if overview and (run.path / POINTS).exists()}
+    for (place, setting, row), file in with_points.items():
         phases = [Points(**each) for each in json.loads(file.read_text())]
-        printed["-points"] = points_figure(phases)
+        alone = len(with_points) == 1
+        printed["-points" if alone else f"-points-{place}-{row}-{setting}"] = points_figure(phases)
         drawn = [figure(*title_of(each), points_spec(each)) for each in phases]
+        of = "" if alone else escape(f" of {place}/{row}-{setting}")
         shown += (
-            "<h2>Test samples of one episode</h2><p>Embeddings in the plane by t-SNE. Base classes are pale; larger "
-            f"where the answer is sure, crosses where it is wrong.</p>{figures(drawn)}"
+            f"<h2>Test samples of one episode{of}</h2><p>Embeddings in the plane by t-SNE. Base classes are pale; "
+            f"larger where the answer is sure, crosses where it is wrong.</p>{figures(drawn)}"
         )
     for name, sheet in printed.items():
         write_aside(out / f"{what.key}{name}.svg", as_svg(sheet, what.key + name, what.about).encode())
@@ -68,20 +76,28 @@ def _under(panel: Panel) -> str:
     return "; ".join(filter(None, (f"means over {panel.episodes} episodes, {bars}", panel.remark)))
 
 
-def points_file(what: Reproduction, out: Path) -> Path:
-    """Where the test samples of the overview's episode are kept."""
-    return out / what.data / "overview.json"
-
-
 def _origin(about: dict[str, Any]) -> str:
     versions = " ".join(f"{name} {number}" for name, number in about["versions"].items() if name != "numpy")
     begun = "; begun on ".join(["", *map(_origin, about.get("before", []))])
     return ", ".join(filter(None, (about["hardware"], about["compute"], versions, about.get("date")))) + begun
 
 
+def _apart(what: Reproduction, runs: Runs) -> list[str]:
+    """Of a figure, how far its runs end from the one that they are compared with: what curves hardly show."""
+    found = []
+    for (place, setting, row), run in runs.items() if what.figure else ():
+        other = runs.get((place, setting, what.reference))
+        if isinstance(run, Run) and isinstance(other, Run) and other is not run:
+            paired = paired_difference(run, other)
+            if paired is not None:
+                told = f"{row}-{setting} ({place}) ends, in hm less that of {what.reference}, by episode"
+                found.append(f"{told}: {difference_words(paired)}.")
+    return found
+
+
 def _notes(what: Reproduction, runs: Runs) -> list[str]:
     """Where the numbers come from, and what the printed ones need to be read with."""
-    notes = [f"The paper: {remark}" for remark in what.remarks]
+    notes = [*what.remarks, *_apart(what, runs)]
     data = {run.about["data"]: run.about.get("classes") or {} for run in runs.values()}
     for name, classes in data.items():
         counts = "/".join(str(number) for number in classes.values())
