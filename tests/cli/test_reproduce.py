@@ -172,9 +172,11 @@ def test_a_table_goes_on_after_a_row_that_diverges_or_cannot_be_run(
     monkeypatch.setattr(cli, "reproductions", lambda: {"one": what})
     result = CliRunner().invoke(app, ["reproduce", "one", "-o", str(tmp_path), "--only", "lcwof-5w1s,pn-5w1s"])
     assert str(result.exception) == "not all could be run: mlp/lcwof-5w1s; what is there of them is written."
-    assert why in result.output
+    assert why in result.output and "one: 2 runs.\n" in result.output
     cells = json.loads((tmp_path / "one.json").read_text())["cells"]
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"yes"}
+    again = CliRunner().invoke(app, ["reproduce", "one", "-o", str(tmp_path), "--only", "lcwof-5w1s,pn-5w1s"])
+    assert "one: 2 runs, 1 of them there.\n" in again.output
 
 
 def test_named_runs_are_done_in_the_order_of_their_names() -> None:

@@ -239,6 +239,8 @@ def _run(
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
 
     left = _to_do(what, only)
+    there = sum((runs / what.data / str(place) / f"{row.run}-{setting}").exists() for place, setting, row in left)
+    say(f"{what.key}: {len(left)} run{'s' * (len(left) > 1)}" + (f", {there} of them there." if there else "."))
     for _ in range(2):  # at the end once more what others were at: one of them may have been stopped
         todo, left = left, []
         for one in todo:
