@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from lcwof.cli import demo as demo_module
 from lcwof.cli.main import app
-from lcwof.data import Dataset, datasets, draw_strokes, load_dataset
+from lcwof.data import Dataset, datasets, load_dataset
 from lcwof.data.images import Session
 from lcwof.errors import LcwofError
 from lcwof.methods import method_names
@@ -238,6 +237,9 @@ def test_streams_take_the_base_classes_asked_for_and_as_many_new_ones_as_there_a
     lcwof("stream", *words, "--model", model, "--method", "pn", "--streams", 1, "-o", run)
     about = json.loads((run / "run.json").read_text())
     assert about["classes"]["base"] == 7 and about["ways"] == [3] and len(about["base"]) == 7
+    few = ["--method", "pn", "--way", 1, "--shot", 1, "--episodes", 2]
+    lcwof("evaluate", *words, "--model", model, *few, "-o", tmp_path / "episodes")
+    assert json.loads((tmp_path / "episodes" / "run.json").read_text())["classes"]["base"] == 7
 
 
 def test_methods_and_data_are_listed() -> None:
@@ -273,58 +275,6 @@ def test_methods_and_data_are_listed() -> None:
 )
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     assert f"lcwof {command}" in lcwof(command, "--help")
-
-
-def drawings(root: Path, part: str, labels: range, count: int) -> Path:
-    images = draw_strokes(8, 20, seed=5)
-    for label in labels:
-        folder = root / part / f"char{label}"
-        folder.mkdir(parents=True)
-        for i in range(count):
-            Image.fromarray(images.pixels[label * 20 + i, 0].numpy()).save(folder / f"{i}.png")
-    return root / part
-
-
-def test_own_images_from_files_to_labels(tmp_path: Path) -> None:
-    old, new = drawings(tmp_path, "old", range(6), 20), drawings(tmp_path, "new", range(6, 8), 3)
-    model = tmp_path / "m.safetensors"
-    words = ["--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 8, "--device", "cpu"]
-    assert "6 classes" in lcwof("fit", old, "-o", model, *words)
-    assert "Learned char6, char7" in " ".join(lcwof("learn", model, new, "--device", "cpu").split())
-    found = json.loads(lcwof("predict", model, new / "char6" / "0.png", new / "char7", "--json"))
-    assert [f["label"] for f in found] == ["char6", "char7", "char7", "char7"]
-    assert all(f["is_new"] for f in found)
-    about = json.loads(lcwof("info", model, "--json"))
-    assert about["classes"]["learned"] == [["char6", "char7"]]
-    assert "learned 1: char6, char7" in lcwof("info", model)
-
-
-def test_class_names_with_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
-    old = drawings(tmp_path, "old", range(3), 10)
-    (old / "char1").rename(old / "[b] odd")
-    model = tmp_path / "m.safetensors"
-    lcwof("fit", old, "-o", model, "--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 1)
-    assert "[b] odd" in lcwof("info", model)
-    for extra in sorted((old / "char2").iterdir())[3:]:
-        extra.unlink()
-    said = lcwof("fit", old, "-o", model, "--backbone", "mlp", "--grey", "--image-size", 28, "--epochs", 1)
-    assert "none could be held out of: char2." in said
-    assert "[b] odd" in lcwof("predict", model, old / "[b] odd")
-
-
-def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
-    old = drawings(tmp_path, "old", range(3), 10)
-    (old / "char1" / "broken.png").write_bytes(b"not a picture")
-    words = ["fit", old, "-o", tmp_path / "m.safetensors", "--backbone", "mlp", "--grey", "--image-size", 28]
-    status, said = shell(*words, "--epochs", 1)
-    assert status == 2 and "broken.png" in said and "--skip-bad" in said
-    status, said = shell(*words, "--epochs", 1, "--skip-bad")
-    assert status == 0 and "broken.png" in said
-    predict = ["predict", tmp_path / "m.safetensors", old / "char1"]
-    status, said = shell(*predict)
-    assert status == 2 and "broken.png cannot be read as an image" in said and "0x" not in said
-    status, said = shell(*predict, "--skip-bad")
-    assert status == 0 and "broken.png" in said and "9.png" in said
 
 
 def shell(*words: object) -> tuple[int, str]:

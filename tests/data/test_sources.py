@@ -55,6 +55,16 @@ def test_a_class_in_two_sources_is_one_class(make_folder, tmp_path):
     assert list_classes([first, second]) == images.classes
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_class_folders_lie_beside_each_other(make_folder, tmp_path, packed):
+    root = make_folder({"cat": 1, "dog": 1})
+    (root / "dog" / "puppies").mkdir()
+    (root / "dog" / "0.png").rename(root / "dog" / "puppies" / "0.png")
+    source = zip_folder(root, tmp_path / "set.zip") if packed else root
+    with pytest.raises(LcwofError, match="at different depths, cat and dog/puppies: a class is one folder"):
+        read_folders([source], size=8)
+
+
 def test_hidden_files_and_well_known_junk_do_not_count(make_folder):
     root = make_folder({"cat": 1, "__MACOSX": 1, ".trash": 1})
     for name in (".DS_Store", "Thumbs.db", "notes.txt", "._0.png"):

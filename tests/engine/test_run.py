@@ -194,9 +194,17 @@ app(sys.argv[1:])
 
 
 def test_a_finished_run_is_not_replaced_unasked(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
-    evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
-    with pytest.raises(LcwofError, match="exists: choose another --out"):
-        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    said: list[str] = []
+    run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", notice=said.append)
+    again = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", notice=said.append)
+    assert again.rows == run.rows and again.about == run.about, "read, not run"
+    assert said == [f"{tmp_path / 'r'} is there already: nothing is left to do."]
+    for other, why in (
+        (recipe(episodes=5), "It has 9 episodes or streams, 5 are asked for"),
+        (recipe(**{"evaluate.curves": 2}), "a run of other settings: recipe.evaluate.curves"),
+    ):
+        with pytest.raises(LcwofError, match="exists: choose another --out.*" + why):
+            evaluate_run(other, strokes_model, strokes, tmp_path / "r")
     (tmp_path / "precious").mkdir()
     for overwrite in (True, False):
         with pytest.raises(LcwofError, match="is not a run folder: choose another"):

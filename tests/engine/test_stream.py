@@ -82,8 +82,10 @@ def test_an_interrupted_stream_goes_on_after_its_last_session(
     resumed = stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert learned == [1, 2, 3, 4, 1, 2, 3, 4], "two streams together go on with session 4, then comes the third"
     assert resumed.rows == whole.rows
-    with pytest.raises(LcwofError, match="exists"):
-        stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    assert stream_run(recipe(), strokes_model, strokes, tmp_path / "r").rows == whole.rows and len(learned) == 8, "read"
+    fewer = dataclasses.replace(recipe(), stream=dataclasses.replace(recipe().stream, streams=1))
+    with pytest.raises(LcwofError, match=r"exists: .* It has 3 episodes or streams, 1 are asked for"):
+        stream_run(fewer, strokes_model, strokes, tmp_path / "r")
 
 
 def test_running_out_of_memory_goes_on_with_fewer_streams(

@@ -11,13 +11,15 @@ from runs_by_hand import lcwof_with_curves, make_run
 from lcwof.engine import Recipe, Run, StreamRun
 from lcwof.evaluation import MEASURES
 from lcwof.methods import get_method, method_names, own_code
-from lcwof.report import paper_figures, paper_tables
+from lcwof.report import beside, paper_figures, paper_tables
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.figures import BASE, HM, NOVEL
 from lcwof.report.panels import Line, Panel, panel_markdown
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
+    OurRow,
     Place,
+    Reproduction,
     Runs,
     base_recipe,
     compared,
@@ -195,6 +197,18 @@ def test_every_file_starts_with_its_command() -> None:
 def episodes_run(hm: list[float]) -> Run:
     about = {"recipe": {"method": {"name": "lcwof"}}, "model": {}, "hardware": "", "compute": ""}
     return Run(Path("run"), about, [{"episode": i, **dict.fromkeys(MEASURES, x)} for i, x in enumerate(hm)])
+
+
+def test_of_other_data_what_we_do_not_run_is_not_there_and_nothing_twice() -> None:
+    rows = (OurRow("PN", "pn", {"name": "pn"}), OurRow("my own", "mine", {"name": "iw"}))
+    what = Reproduction("strokes", {"conv4": {"recipe": "fast.toml"}}, 1, rows, "mini-gfsl", key="own")
+    (part,) = compared(what, {(Place("conv4"), "5w1s", "pn"): episodes_run([50.0, 60.0])})
+    assert [row.name for row in part.rows] == ["PN", "my own"], "the paper has two backbones, and more rows"
+    assert beside._title(part) == "conv4"
+    two = dataclasses.replace(what, bases={**what.bases, "resnet12": {"recipe": "fast.toml"}})
+    assert [part.place.backbone for part in compared(two, {})] == ["conv4", "resnet12"]
+    both = compared(dataclasses.replace(what, data="mini-imagenet"), {})
+    assert len(both) == 2 and len(both[0].rows) > 3, "what is printed is there, run or not"
 
 
 def test_cells_hold_ours_and_theirs() -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 import lcwof
-from lcwof.cli.console import Device, Json, SkipBad, console, list_bad, phase1_progress, progress_bar, say
-from lcwof.data.sources import is_image
+from lcwof.cli.console import (
+    Device,
+    Json,
+    Overwrite,
+    SkipBad,
+    list_bad,
+    phase1_progress,
+    progress_bar,
+    resumable,
+    say,
+)
+from lcwof.data.sources import is_clutter, is_image
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
 from lcwof.models import BaseModel
@@ -32,6 +41,7 @@ def fit(
     grey: Annotated[bool, typer.Option("--grey", help="Read images as greyscale.")] = False,
     epochs: Annotated[int, typer.Option(help="Epochs of phase 1.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    overwrite: Overwrite = False,
     device: Device = None,
     skip_bad: SkipBad = False,
     json_: Json = False,
@@ -46,11 +56,11 @@ def fit(
 
     lcwof fit scans/ --grey --image-size 28 --epochs 40 -o scans.safetensors
     """
-    require_writable(out)
+    require_writable(out, replace=overwrite)
     classifier = lcwof.FewShotClassifier(
         backbone, image_size, 1 if grey else 3, epochs, device=device or "auto", seed=seed
     )
-    with progress_bar("phase 1") as show:
+    with resumable(None), progress_bar("phase 1") as show:
         classifier.fit(
             folder,
             skip_bad=skip_bad,
@@ -72,9 +82,15 @@ def learn(
     model: ModelFile,
     folder: Annotated[Path, typer.Argument(help="Folder of class folders with a few images of each new class.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to save; default: the model file itself.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Where to save; default: the model file itself, what it was before being kept as NAME.before.",
+        ),
     ] = None,
     balance: Annotated[str, typer.Option(help="Whom to favour: base, even or novel.")] = "even",
+    overwrite: Overwrite = False,
     device: Device = None,
     skip_bad: SkipBad = False,
     json_: Json = False,
@@ -91,26 +107,29 @@ def learn(
 
     if balance not in RETAIN:
         raise LcwofError(f"--balance {balance}: choose one of {', '.join(RETAIN)}.")
-    require_writable(out or model)
     classifier = lcwof.FewShotClassifier.load(model, device or "auto")
-    with progress_bar("learning") as show:
+    in_place = out is None or out == model
+    require_writable(out or model, replace=overwrite or in_place)
+    with resumable(None), progress_bar("learning") as show:
         learned = classifier.learn(
             folder,
             balance=balance,  # type: ignore[arg-type]
             skip_bad=skip_bad,
             progress=lambda phase, epoch, total: show(epoch, total, phase),
         )
+    before = _put_by(model) if in_place else model
     classifier.save(out or model)
     list_bad(classifier.bad_)
     if json_:
-        print(json.dumps({"file": str(out or model), **asdict(learned)}))
+        print(json.dumps({"file": str(out or model), "before": str(before), **asdict(learned)}))
     else:
         say(
-            f"Learned {', '.join(learned.classes)}. Held-out images of the first classes, in several augmented views: "
-            f"{learned.base_before:.1f}% right among themselves, {learned.base_after:.1f}% among all "
-            f"{len(classifier.classes_)} classes. "
-            f"Saved to {out or model}."
+            f"Learned {', '.join(learned.classes)}. Held-out images of the first classes, in several augmented views, "
+            f"which are harder than the images alone: {learned.base_before:.1f}% right among themselves, "
+            f"{learned.base_after:.1f}% among all {len(classifier.classes_)} classes. Saved to {out or model}"
+            + (f"; what it was before is in {before}." if in_place else ".")
         )
+        favour = "" if balance == "novel" else "--balance novel, or "
         lost = [
             f"{name} {right} of {given}"
             for name, given, right in zip(learned.classes, learned.examples, learned.recognised, strict=True)
@@ -119,13 +138,15 @@ def learn(
         if lost:
             say(
                 f"Not all examples of new classes are recognised in the end: {', '.join(lost)}. Old classes that look "
-                "alike may have kept their place: consider --balance novel, or more images of the new classes."
+                f"alike may have kept their place: consider {favour}more images of the new classes."
             )
         if not learned.reached:
             say(
-                "Phase 3 ended before the first classes were back at the level asked for: consider --balance novel, "
-                "more images of the new classes, or more of the old when fitting."
+                "Phase 3 ended before the first classes were back at the level asked for: consider "
+                f"{favour.replace('or ', '')}more images of the new classes, or more of the old when fitting."
             )
+        if favour and (lost or not learned.reached):
+            say(f"To try again: lcwof learn {before} {folder} --balance novel -o {out or model} --overwrite")
 
 
 def predict(
@@ -149,12 +170,10 @@ def predict(
     if json_:
         print(json.dumps([{"image": str(f), **p._asdict()} for f, p in zip(files, found, strict=True)]))
         return
-    table = Table()
-    for heading in ("image", "class", "probability", "learned"):
-        table.add_column(heading, justify="right" if heading == "probability" else "left", overflow="fold")
+    wide = max([len("class"), *(len(p.label) for p in found)])
+    say(f"{'class':{wide}}  probability  learned   image")
     for file, p in zip(files, found, strict=True):
-        table.add_row(escape(str(file)), escape(p.label), f"{p.probability:.3f}", "later" if p.is_new else "at first")
-    console.print(table)
+        say(f"{p.label:{wide}}  {p.probability:11.3f}  {'later' if p.is_new else 'at first':8}  {file}")
 
 
 def info(
@@ -195,7 +214,7 @@ def _base_info(model: BaseModel, json_: bool) -> None:
     known = {"data": "data", "select accuracy": "accuracy on held-out images, %", "test accuracy": "on test images, %"}
     for key, name in known.items():
         if key in told:
-            say(f"{name}: {told[key]}")
+            say(f"{name}: {told[key]:.2f}" if isinstance(told[key], float) else f"{name}: {told[key]}")
     shown = f"whole images at {model.view} pixels" if model.view else "the common crop"
     say(f"tests are shown {shown}{' and its mirror image' * model.mirror}")
     usual = asdict(Phase1())
@@ -203,12 +222,19 @@ def _base_info(model: BaseModel, json_: bool) -> None:
     say("phase 1, where other than the defaults: " + (", ".join(f"{k} {v}" for k, v in made.items()) or "nothing"))
 
 
+def _put_by(model: Path) -> Path:
+    """A copy of a model file beside it, in place of the last one."""
+    before = model.with_name(f"{model.stem}.before{model.suffix}")
+    shutil.copyfile(model, before)
+    return before
+
+
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise LcwofError(f"no file {path}.")
     if not path.is_dir():
         return [path]
-    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+    files = sorted(p for p in path.rglob("*") if p.is_file() and not is_clutter(p.relative_to(path)))
     if not files:
         raise LcwofError(f"{path} holds no files.")
     return files

@@ -30,6 +30,7 @@ Device = Annotated[str | None, typer.Option("--device", help="auto (default), cp
 PrecisionName = Annotated[
     str | None, typer.Option("--precision", help="auto (bfloat16 where the device has it), float32 or bfloat16.")
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 Settings = Annotated[
     list[str] | None,
@@ -95,13 +96,14 @@ def progress_bar(label: str) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def resumable(kept_in: Path) -> Iterator[None]:
-    """Interrupted work, of which what is done is kept somewhere."""
+def resumable(kept_in: Path | None) -> Iterator[None]:
+    """Interrupted work, of which what is done is kept somewhere, or nothing."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = f" What is done is kept in {kept_in}; the same command goes on." if kept_in.exists() else ""
-        errors.print(f"Interrupted.{kept}")
+        there = kept_in is not None and kept_in.exists()
+        kept = f"What is done is kept in {kept_in}; the same command goes on." if there else "Nothing of it is kept."
+        errors.print(f"Interrupted. {kept}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 from lcwof.cli.console import (
     Device,
     Json,
+    Overwrite,
     PrecisionName,
     RecipeFiles,
     Settings,
@@ -93,6 +94,7 @@ def pretrain(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of phase 1.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("base.safetensors"),
+    overwrite: Overwrite = False,
     seed: Seed = None,
     device: Device = None,
     skip_bad: SkipBad = False,
@@ -110,7 +112,7 @@ def pretrain(
     lcwof pretrain --data mini-imagenet --root ~/data --set phase1.batch=128 --set phase1.lr=0.1
     """
     recipe = recipe_of("phase1", locals())
-    require_writable(out)
+    require_writable(out, replace=overwrite)
     dataset = recipe.data.load()
     list_bad(dataset.images.bad)
     with resumable(unfinished(out)):
@@ -141,6 +143,7 @@ def tune(
     recipes: RecipeFiles = None,
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     model: Model = None,
     method: MethodName = None,
     way: Way = None,
@@ -203,6 +206,7 @@ def evaluate(
     recipes: RecipeFiles = None,
     data: DataName = None,
     root: Root = None,
+    base_classes: BaseClasses = None,
     model: Model = None,
     method: MethodName = None,
     way: Way = None,

@@ -57,7 +57,7 @@ def report(
 
     lcwof report runs/ --format latex -o table.tex
 
-    lcwof report runs/ --format csv > results.csv
+    lcwof report runs/demo --format csv > results.csv
     """
     if json_ and format_ is not Format.html:
         raise LcwofError(f"--json and --format {format_}: choose one, both print the table.")
@@ -98,7 +98,10 @@ def _table_alone(format_: Format, episodes: list[Run], streams: list[StreamRun],
         parts = [latex_table(episodes)] if episodes else []
         parts += [latex_streams(streams)] if streams else []
     elif episodes and streams:
-        raise LcwofError("runs of episodes and of streams have different columns: write two files, one for each kind.")
+        raise LcwofError(
+            "runs of episodes and of streams have different columns: write two files, "
+            f"from run folders of one kind each, such as {episodes[0].path} and {streams[0].path}."
+        )
     else:
         parts = [csv_table(episodes) if episodes else csv_streams(streams)]
     text = "\n".join(parts)

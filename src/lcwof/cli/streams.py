@@ -127,6 +127,8 @@ def stream(
 
     Examples:
 
+    lcwof pretrain --data strokes --base-classes 40 -o base.safetensors
+
     lcwof stream --data strokes --base-classes 40 --model base.safetensors --method lcwof --way 5 --shot 5 --sessions 4
 
     lcwof stream mini.toml --data mini-imagenet-fscil --root ~/data --model base.safetensors --streams 10

@@ -9,7 +9,7 @@ import threading
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 import numpy as np
 import torch
@@ -111,16 +111,17 @@ def _list(paths: Sequence[Path]) -> _Listing:
     bad = []
     for path in paths:
         files, folders = _walk_zip(path) if path.is_file() else _walk_directory(path)
-        visible = [file for file in map(PurePosixPath, files) if not _ignored(file)]
+        visible = [file for file in map(PurePosixPath, files) if not is_clutter(file)]
         found = [file for file in visible if file.suffix.lower() in _IMAGES and len(file.parts) > 1]
         classes = {file.parent for file in found}
         # A folder without images beside class folders was meant to be one; other folders are none of ours.
         beside = {folder.parent for folder in classes}
         inner = {parent for folder in classes for parent in folder.parents}
         for folder in sorted(map(PurePosixPath, folders)):
-            if folder.parent in beside and folder not in classes | inner and not _ignored(folder):
+            if folder.parent in beside and folder not in classes | inner and not is_clutter(folder):
                 raise LcwofError(f"the class folder {path / folder} has no images: add some or remove it.")
         _refuse_merged(classes, path)
+        _refuse_uneven(classes, path)
         images += [(f"{file.parent.name}/{file.name}", path, str(file)) for file in found]
         stray = {file for file in visible if file.suffix.lower() in _IMAGES and len(file.parts) == 1}
         junk = {file for file in visible if file.parent in classes} - set(found)
@@ -143,6 +144,16 @@ def _refuse_merged(classes: set[PurePosixPath], path: Path) -> None:
         seen[folder.name] = folder
 
 
+def _refuse_uneven(classes: set[PurePosixPath], path: Path) -> None:
+    """Class folders lie beside each other; one that lies deeper is a part of another class, most likely."""
+    if len({len(folder.parts) for folder in classes}) > 1:
+        high, *_, deep = sorted(classes, key=lambda folder: (len(folder.parts), folder))
+        raise LcwofError(
+            f"{path} has class folders at different depths, {high} and {deep}: a class is one folder of images, "
+            "without folders inside, and all lie beside each other; move the images, or the folders."
+        )
+
+
 def _walk_directory(path: Path) -> tuple[list[str], set[str]]:
     """All files and folders below a directory, relative to it."""
     if not path.is_dir():
@@ -151,7 +162,7 @@ def _walk_directory(path: Path) -> tuple[list[str], set[str]]:
     folders: set[str] = set()
     for where, below, names in os.walk(path, followlinks=True):
         inside = Path(where).relative_to(path)
-        below[:] = [name for name in below if not _ignored(PurePosixPath(name))]
+        below[:] = [name for name in below if not is_clutter(PurePosixPath(name))]
         folders.update((inside / name).as_posix() for name in below)
         files += [(inside / name).as_posix() for name in names]
     return files, folders
@@ -166,7 +177,8 @@ def _walk_zip(path: Path) -> tuple[list[str], set[str]]:
     return [n for n in names if not n.endswith("/")], {n.rstrip("/") for n in names if n.endswith("/")}
 
 
-def _ignored(path: PurePosixPath) -> bool:
+def is_clutter(path: PurePath) -> bool:
+    """Whether a file or folder is what systems and people leave beside images, and nobody means as one."""
     if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
         return True
     return path.name.lower() in _IGNORED_NAMES or path.suffix.lower() in _IGNORED_TYPES

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from lcwof.config import flat
 from lcwof.engine.hold import hold
 from lcwof.errors import LcwofError
 from lcwof.models.checkpoint import unfinished, write_aside
 
 Row = dict[str, Any]
+Decides = Callable[[dict[str, Any]], dict[str, Any]]  # of what run.json says, what the numbers depend on
+Size = Callable[[dict[str, Any]], int]  # how many episodes or streams it says are asked for
 
 
 @dataclass
@@ -39,8 +42,8 @@ class RunFolder:
         out: Path,
         about: dict[str, Any],
         overwrite: bool,
-        decides: Callable[[dict[str, Any]], object],
-        size: Callable[[dict[str, Any]], int],
+        decides: Decides,
+        size: Size,
     ) -> RunFolder:
         """A fresh folder, or one that an earlier attempt left, or a copy of a finished run that more is to be added to.
 
@@ -56,8 +59,8 @@ class RunFolder:
                 raise LcwofError(f"{out} is there, but is not a run folder: choose another --out.")
             there = read_about(out)
             if not overwrite:
-                if decides(there) != decides(asked) or size(there) >= size(asked):
-                    raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it.")
+                if why := _in_the_way(there, asked, decides, size):
+                    raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it. {why}")
                 if not described.exists():
                     folder.write(lambda: _copy(out, folder.partial))
         if described.exists() and overwrite:
@@ -141,6 +144,24 @@ class RunFolder:
                 f"could not write the run folder {self.partial}: {why}. Finished episodes are kept; "
                 "the same command goes on from there."
             ) from error
+
+
+def is_done(out: Path, about: dict[str, Any], decides: Decides, size: Size) -> bool:
+    """Whether a finished run is the very one that is asked for."""
+    if not (out / "run.json").exists() or unfinished(out).exists():
+        return False
+    there, asked = read_about(out), json.loads(json.dumps(about))
+    return decides(there) == decides(asked) and size(there) == size(asked)
+
+
+def _in_the_way(there: dict[str, Any], asked: dict[str, Any], decides: Decides, size: Size) -> str:
+    """Why a finished run is neither what is asked for nor the beginning of it, in a sentence."""
+    mine, theirs = flat(decides(asked)), flat(decides(there))
+    if other := sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)):
+        return f"It is a run of other settings: {', '.join(other[:5])}{', ...' * (len(other) > 5)}."
+    if size(there) >= size(asked):
+        return f"It has {size(there)} episodes or streams, {size(asked)} are asked for."
+    return ""
 
 
 def _copy(finished: Path, partial: Path) -> None:

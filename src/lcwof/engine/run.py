@@ -13,7 +13,7 @@ import torch
 from lcwof.compute import Compute
 from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
-from lcwof.engine.folder import RunFolder, read_about, read_lines, require_whole
+from lcwof.engine.folder import RunFolder, is_done, read_about, read_lines, require_whole
 from lcwof.engine.origin import hardware, versions
 from lcwof.engine.recipe import Recipe, learners_at_once, set_apart
 from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
@@ -73,7 +73,7 @@ def evaluate_run(
     fitting: Fitting = lambda what, done, total: None,
 ) -> Run:
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left; to a
-    finished run of fewer episodes those that it lacks are added.
+    finished run of fewer episodes those that it lacks are added, and one of as many is read.
 
     Running out of memory, or having been killed before any batch was done, halves the number of episodes at once;
     nothing finished is lost.
@@ -86,7 +86,10 @@ def evaluate_run(
     queries = {"novel": source.queries, "base": source.base_queries}
     about = {**describe(recipe, model, data, compute), "queries": queries}
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
-    folder = RunFolder.open(out, about, overwrite, what_decides, lambda a: int(a["recipe"]["evaluate"]["episodes"]))
+    if not overwrite and is_done(out, about, what_decides, _episodes):
+        notice(f"{out} is there already: nothing is left to do.")
+        return Run.read(out)
+    folder = RunFolder.open(out, about, overwrite, what_decides, _episodes)
     total, done = e.episodes, _whole_episodes(folder)
     todo = [number for number in range(total) if number not in done]
     progress(total - len(todo), total)
@@ -121,6 +124,10 @@ def evaluate_run(
             todo, batches = todo[len(numbers) :], batches + 1
             progress(total - len(todo), total)
     return _finish(folder, total)
+
+
+def _episodes(about: dict[str, Any]) -> int:
+    return int(about["recipe"]["evaluate"]["episodes"])
 
 
 def _moments(method: Method, curves: int) -> Callable[[str, int], bool]:

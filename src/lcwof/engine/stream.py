@@ -11,7 +11,7 @@ import torch
 
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import Streams
-from lcwof.engine.folder import Row, RunFolder, read_about, read_lines, require_whole
+from lcwof.engine.folder import Row, RunFolder, is_done, read_about, read_lines, require_whole
 from lcwof.engine.recipe import Recipe, learners_at_once
 from lcwof.engine.run import Run, describe, what_decides
 from lcwof.errors import LcwofError
@@ -97,7 +97,8 @@ def stream_run(
     notice: Callable[[str], None] = lambda text: None,
     fitting: Fitting = lambda what, done, total: None,
 ) -> StreamRun:
-    """Evaluate a recipe's method on its streams into the folder `out`; to a finished run of fewer the rest are added.
+    """Evaluate a recipe's method on its streams into the folder `out`; to a finished run of fewer the rest are added,
+    and one of as many is read.
 
     An interrupted run goes on after the last session that was finished. Running out of memory, or being killed twice in
     the same session, begins the streams in progress again, half as many at once.
@@ -112,7 +113,10 @@ def stream_run(
     fits = learners_at_once(method, model)  # before the folder: it refuses what the backbone cannot do
     at_once = recipe.at_once or fits
     about = {**describe(recipe, model, data, compute), **shown}
-    folder = RunFolder.open(out, about, overwrite, _what_decides, lambda a: int(a["recipe"]["stream"]["streams"]))
+    if not overwrite and is_done(out, about, _what_decides, _streams):
+        notice(f"{out} is there already: nothing is left to do.")
+        return StreamRun.read(out)
+    folder = RunFolder.open(out, about, overwrite, _what_decides, _streams)
     total = 1 + len(source.ways)
     attempt, fewer = _attempt(folder)
     if fewer:
@@ -231,6 +235,10 @@ def _keep_whole(folder: RunFolder, streams: int, total: int) -> list[int]:
     kept = [key for key in sorted(rows) if key[0] in ended or key[1] <= standing.get(key[0], 0)]
     folder.rewrite("rows", [rows[key] for key in kept])
     return [number for number in range(streams) if number not in ended]
+
+
+def _streams(about: dict[str, Any]) -> int:
+    return int(about["recipe"]["stream"]["streams"])
 
 
 def _what_decides(about: dict[str, Any]) -> dict[str, Any]:

@@ -309,7 +309,7 @@ def _require_sides(backbone: Backbone, how: Phase1, shape: tuple[int, ...]) -> N
         except RuntimeError:
             raise LcwofError(
                 f"{how.backbone} takes images of {shape[-1]} pixels only, not of {side}: "
-                "leave phase1.views and phase1.small_part out."
+                "leave phase1.views and phase1.small_part out, or of a recipe that has them set them to [] and 0."
             ) from None
     backbone.train()
 

@@ -16,6 +16,7 @@ from lcwof import __version__
 from lcwof.errors import LcwofError
 
 FORMAT = "lcwof-1"
+_MAKER = {"classifier": "lcwof fit", "base model": "lcwof pretrain"}
 
 
 def write_aside(path: Path, content: bytes) -> None:
@@ -37,8 +38,11 @@ def unfinished(out: Path) -> Path:
     return out.with_name(out.name + ".partial")
 
 
-def require_writable(path: Path) -> None:
-    """Find out before the work, not after it, that a file cannot be written where it is wanted."""
+def require_writable(path: Path, replace: bool = True) -> None:
+    """Find out before the work, not after it, that a file cannot be written where it is wanted, or, unless it may be
+    replaced, that one is there."""
+    if path.is_file() and not replace:
+        raise LcwofError(f"{path} is there already: choose another --out, or --overwrite to replace it.")
     if path.is_dir():
         raise LcwofError(f"{path} is a folder: name a file to write.")
     probe = path.with_name(f".{path.name}.{os.getpid()}")
@@ -61,7 +65,7 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     """Read back what `save_tensors` wrote, or say in one sentence what the file is instead."""
     tensors, header = _read(path)
     if header["kind"] != kind:
-        raise LcwofError(f"{path} holds a {header['kind']}, but a {kind} is needed here.")
+        raise LcwofError(f"{path} holds a {header['kind']}, but a {kind} is needed here, made by `{_MAKER[kind]}`.")
     return tensors, json.loads(header["about"])
 
 

@@ -317,11 +317,18 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
     """The table, cell by cell: the rows that the paper prints in its order, then those that it does not."""
     assert what.paper is not None
     runs = {key: _first(run, what.episodes) for key, run in runs.items()}
-    found = []
+    found: list[ComparedPart] = []
+    shown = set()
     for part in what.paper.parts:
         place, ours = what.place_of(part), {row.name: row for row in what.rows_of(part)}
+        if not what.same_data:  # nothing printed stands beside ours: what we do not run, or have shown, is not there
+            this = place, part.columns, tuple(row.run for row in ours.values())
+            if this in shown:
+                continue
+            shown.add(this)
         nothing = [None] * len(part.columns)
-        lines = [(row.name, row.cells if what.same_data else nothing) for row in part.rows]  # a name may come twice
+        printed_rows = [row for row in part.rows if what.same_data or row.name in ours]
+        lines = [(row.name, row.cells if what.same_data else nothing) for row in printed_rows]  # a name may come twice
         lines += [(name, nothing) for name in ours if name not in dict(lines)]
         rows = []
         for name, printed in lines:
@@ -330,7 +337,8 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
             apart = {s: p for s in part.settings if (p := _apart(what.reference, place, s, row, runs)) is not None}
             rows.append(ComparedRow(name, cells, apart))
         reference = next((row.name for row in ours.values() if row.run == what.reference), what.reference)
-        found.append(ComparedPart(place, part.backbone, part.columns, rows, reference))
+        theirs = part.backbone if what.same_data else place.backbone
+        found.append(ComparedPart(place, theirs, part.columns, rows, reference))
     return found
 
 
