@@ -117,9 +117,9 @@ def test_a_study_like_one_of_the_package_needs_no_copy_of_it(tmp_path: Path) -> 
     about = KNOWN["mini-gfsl"].remarks
     assert "The paper, RGFSL, 5w5s: The printed N/J and B/J give hm 57.77." in about, "which cell it is about"
     assert any(remark.startswith("Here: Phase 3 replays one image a base class") for remark in about)
-    file.write_text('like = "mini-gfsl"\ndata = "strokes"\n')
-    assert not read_reproduction(file).remarks, "of other data neither holds"
-    file.write_text('like = "mini-gfsl"\ndata = "strokes"\nnotes = ["Drawn."]\n')
+    file.write_text('like = "early-stop"\ndata = "strokes"\n')
+    assert KNOWN["early-stop"].notes and not read_reproduction(file).remarks, "of other data neither holds"
+    file.write_text('like = "early-stop"\ndata = "strokes"\nnotes = ["Drawn."]\n')
     assert read_reproduction(file).remarks == ["Here: Drawn."]
 
 
