@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
 
 
 def test_what_a_model_was_before_it_learned_is_kept_to_try_again(tmp_path: Path) -> None:
-    old, new = drawings(tmp_path, "old", range(4), 20), tmp_path / "new"
+    old, new = drawings(tmp_path, "old", range(4), 20), tmp_path / "new ones"
     for twin in range(3):  # which cannot be told from what is known already
         shutil.copytree(old / f"char{twin}", new / f"twin{twin}")
     model, before = tmp_path / "m.safetensors", tmp_path / "m.before.safetensors"
@@ -106,7 +107,7 @@ def test_what_a_model_was_before_it_learned_is_kept_to_try_again(tmp_path: Path)
     said = lcwof("learn", model, new, "--device", "cpu")
     assert f"Saved to {model}; what it was before is in {before}." in said and before.read_bytes() == fitted
     (advice,) = [line for line in said.splitlines() if line.startswith("To try again: lcwof ")]
-    again = lcwof(*advice.removeprefix("To try again: lcwof ").split(), "--device", "cpu")
+    again = lcwof(*shlex.split(advice)[4:], "--device", "cpu")
     assert (
         "Learned twin0, twin1, twin2" in again and "consider --balance novel" not in again and "try again" not in again
     )

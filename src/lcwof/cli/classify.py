@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -146,7 +147,8 @@ def learn(
                 f"{favour.replace('or ', '')}more images of the new classes, or more of the old when fitting."
             )
         if favour and (lost or not learned.reached):
-            say(f"To try again: lcwof learn {before} {folder} --balance novel -o {out or model} --overwrite")
+            again = ["lcwof", "learn", before, folder, "--balance", "novel", "-o", out or model, "--overwrite"]
+            say(f"To try again: {shlex.join(map(str, again))}")
 
 
 def predict(
