@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,6 +46,26 @@ def strokes() -> Dataset:
 def strokes_model(strokes: Dataset) -> BaseModel:
     """mlp, for what needs many runs."""
     return pretrain(strokes, Phase1("mlp", 12, batch=32, lr=0.05, schedule="one-cycle"), torch.device("cpu"))
+
+
+Shell = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def shell() -> Shell:
+    """The command as a process of its own, through the real entry point: exit status and everything printed."""
+
+    def run(*words: object) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "lcwof.cli.main", *map(str, words)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
 
 
 _HOLDS = """

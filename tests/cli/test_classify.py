@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,18 +29,6 @@ def lcwof(*words: object) -> str:
     result = runner.invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def shell(*words: object) -> tuple[int, str]:
-    """Exit status and everything printed, through the real entry point."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lcwof.cli.main", *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
 
 
 def drawings(root: Path, part: str, labels: range, count: int) -> Path:
@@ -82,7 +68,7 @@ def test_class_names_with_brackets_are_printed_as_they_are(tmp_path: Path) -> No
     assert "[b] odd" in lcwof("predict", model, old / "[b] odd")
 
 
-def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path) -> None:
+def test_bad_files_are_named_and_skipped_on_request(tmp_path: Path, shell: Callable[..., tuple[int, str]]) -> None:
     old = drawings(tmp_path, "old", range(3), 10)
     (old / "char1" / "broken.png").write_bytes(b"not a picture")
     words = ["fit", old, "-o", tmp_path / "m.safetensors", "--backbone", "mlp", "--grey", "--image-size", 28]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -277,19 +275,9 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     assert f"lcwof {command}" in lcwof(command, "--help")
 
 
-def shell(*words: object) -> tuple[int, str]:
-    """Exit status and everything printed, through the real entry point."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lcwof.cli.main", *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_mistakes_end_in_one_sentence_and_status_2(base: Path, tmp_path: Path) -> None:
+def test_mistakes_end_in_one_sentence_and_status_2(
+    base: Path, tmp_path: Path, shell: Callable[..., tuple[int, str]]
+) -> None:
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(base.read_bytes()[:5000])
     evaluate = ["evaluate", "--data", "digits", "--model"]
