@@ -112,6 +112,9 @@ def test_a_model_is_not_replaced_unasked(tmp_path: Path) -> None:
     lcwof("learn", model, new, "-o", other, "--overwrite", "--device", "cpu")
     assert "learned 1: char3, char4" in lcwof("info", other)
     assert not (tmp_path / "m.before.safetensors").exists(), "the model itself is as it was"
+    fitted = model.read_bytes()
+    lcwof("learn", model, new, "-o", new / ".." / model.name, "--device", "cpu")
+    assert (tmp_path / "m.before.safetensors").read_bytes() == fitted, "the same file by another path"
 
 
 def test_predictions_are_a_line_each_and_clutter_in_a_folder_is_left_out(tmp_path: Path) -> None:

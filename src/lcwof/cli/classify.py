@@ -109,7 +109,7 @@ def learn(
     if balance not in RETAIN:
         raise LcwofError(f"--balance {balance}: choose one of {', '.join(RETAIN)}.")
     classifier = lcwof.FewShotClassifier.load(model, device or "auto")
-    in_place = out is None or out == model
+    in_place = out is None or out.resolve() == model.resolve()
     require_writable(out or model, replace=overwrite or in_place)
     with resumable(None), progress_bar("learning") as show:
         learned = classifier.learn(
