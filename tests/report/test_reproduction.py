@@ -223,6 +223,9 @@ def test_cells_hold_ours_and_theirs() -> None:
     assert all(c.mean is None and c.difference is None for c in frozen.cells)
     text = beside_markdown(what, parts, ["A note."])
     assert "| no | 55.00 ± 9.80<br>54.39 (+0.61) |" in text and "| yes | –<br>53.28 |" in text and "- A note." in text
+    page = beside_html(what, parts, ["A <note>."])
+    assert '<td><b>55.00</b><i>± 9.80</i><div class="soft">54.39<i>(+0.61)</i></div></td>' in page
+    assert '<th scope="row">yes</th><td>–<div class="soft">53.28</div></td>' in page and "A &lt;note&gt;." in page
     cells = beside_json(what, parts, [])["cells"]
     assert cells[0] == {
         "backbone": "resnet12",
@@ -282,7 +285,7 @@ def test_rows_of_a_table_are_over_the_same_episodes() -> None:
     assert '| 5w1s hm to "yes" |' in text and "| −1.50 ± 0.98 | 2 |" in text
     (apart,) = beside_json(what, [part], [])["differences"]
     assert (apart["row"], apart["to"], apart["hm"], apart["clear"]) == ("no", "yes", -1.5, True)
-    assert "−1.50 ± 0.98" in beside_html(what, [part], [])
+    assert '<td class="clear">−1.50<i>± 0.98</i></td>' in beside_html(what, [part], [])
 
 
 def test_a_table_goes_into_a_paper_and_into_a_spreadsheet() -> None:

@@ -6,8 +6,10 @@ import csv
 from collections.abc import Sequence
 from html import escape
 from io import StringIO
+from math import nan
 from typing import Any
 
+from lcwof.report import markup
 from lcwof.report.export import latex_text
 from lcwof.report.reproduction import Compared, ComparedPart, ComparedRow, PaperColumn, Reproduction
 from lcwof.report.table import difference_words, paired_json
@@ -36,15 +38,12 @@ def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
     """The same as the body of a page."""
     found = [f"<h2>{escape(what.about)}</h2>", f'<p class="soft">{escape(_MEANING)}</p>']
     for part in parts:
-        names = ("", *map(_head, part.columns), *_apart_heads(part), "over")
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-        rows = []
-        for row in part.rows:
-            cells = "".join(f"<td>{cell}</td>" for cell in (*map(_html, row.cells), *_apart(part, row)))
-            rows.append(f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{_over(row)}</td></tr>')
-        caption = f"<caption><span><b>{escape(_title(part))}</b></span></caption>"
-        table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        found.append(f'<div class="card scroll">{table}</div>')
+        names = ["", *map(_head, part.columns), *_apart_heads(part), "over"]
+        rows = [
+            markup.row(row.name, [*map(_html, row.cells), *_apart_html(part, row), f"<td>{_over(row)}</td>"])
+            for row in part.rows
+        ]
+        found.append(markup.table(f"<b>{escape(_title(part))}</b>", markup.heads(names), rows))
     if notes:
         found.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     return "".join(found)
@@ -151,5 +150,13 @@ def _text(cell: Compared, between: str, after: str = "", with_difference: bool =
 
 
 def _html(cell: Compared) -> str:
-    ours, theirs = _ours(cell), _theirs(cell)
-    return "–" if ours == theirs == "–" else f'{ours}<br><span class="soft">{theirs}</span>'
+    """Ours above, the printed one, if any, below."""
+    ours = "–" if cell.mean is None else markup.number(cell.mean, nan if cell.interval is None else cell.interval)
+    apart = "" if cell.difference is None else f"<i>({cell.difference:+.2f})</i>"
+    theirs = "" if cell.printed is None else f'<div class="soft">{cell.printed:.2f}{apart}</div>'
+    return f"<td>{ours}{theirs}</td>"
+
+
+def _apart_html(part: ComparedPart, row: ComparedRow) -> list[str]:
+    words = zip(_settings_apart(part), _apart(part, row), strict=True)
+    return [markup.difference_cell(text, setting in row.apart and row.apart[setting].clear) for setting, text in words]

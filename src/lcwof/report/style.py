@@ -102,9 +102,15 @@ footer {
   .card { padding: 16px; }
   .card.scroll { padding: 4px 0; }
   caption, summary { padding-left: 16px; padding-right: 16px; }
+  caption > span { left: 16px; }
+  table { font-size: 14px; }
+  th, td { padding: 9px 5px; }
+  thead th { white-space: normal; vertical-align: bottom; }
   th:first-child { padding-left: 16px; }
-  th, td { padding: 9px 9px; }
-  .bar { left: 9px; right: 9px; }
+  th:last-child, td:last-child { padding-right: 16px; }
+  td i { display: block; margin: 0; font-size: 11.5px; line-height: 1.2; }
+  td.hm { min-width: 0; }
+  .bar { left: 5px; right: 5px; }
   details > div { padding: 2px 16px 16px; }
   figure { padding: 14px 8px 8px; }
   figure h3, figcaption { padding: 0 6px; }
