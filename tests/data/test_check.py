@@ -48,9 +48,17 @@ def test_a_test_image_that_is_also_a_training_image_is_a_problem(make_folder):
     assert report.problems == ("1 images to evaluate on are pixel for pixel in the training images as well",)
 
 
-def test_a_class_too_small_for_an_episode_is_named(make_folder):
-    report = check_dataset("folder", make_folder({"a": 80, "b": 15, "c": 14}), size=12)
-    assert report.problems == ("class 'c' has 14 novel images: fewer than the 15 an episode asks about",)
+def test_classes_too_small_for_an_episode_are_named(make_folder):
+    """What makes episodes smaller is worth knowing; what makes them impossible is a problem."""
+    root = make_folder({"a": 80, "b": 16, "c": 15})
+    report = check_dataset("folder", root, size=12)
+    small = "class 'c' has 15 novel images: so episodes ask about 14 of every such class at most, 15 is usual"
+    assert (report.problems, report.notes) == ((), (small,)), "16 are a shot and 15 to ask about"
+    for i in range(1, 15):
+        (root / "c" / f"{i}.png").unlink()
+    report = check_dataset("folder", root, size=12)
+    assert report.problems == ("class 'c' has 1 novel images: none to ask about beside one to learn from",)
+    assert report.notes == ()
 
 
 def test_the_command_prints_a_report_and_json(make_folder):

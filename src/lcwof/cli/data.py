@@ -94,6 +94,8 @@ def _show(report: CheckReport) -> None:
     for file in report.bad:
         console.print(f"not a readable image: {file}", markup=False)
     for problem in report.problems:
-        console.print(f"problem: {problem}", markup=False)
+        console.print(f"problem: {problem}", markup=False, soft_wrap=True)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     if not report.problems:
         console.print("no problems found")

@@ -38,6 +38,7 @@ class CheckReport:
     leaks: int  # of those, pairs with one image trained on and the other evaluated on
     duplicate_names: tuple[tuple[str, str], ...]  # the first few pairs, leaks first
     problems: tuple[str, ...]
+    notes: tuple[str, ...]  # what is no fault of the set, but worth knowing
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -62,15 +63,20 @@ def check_dataset(name: str, root: Path | None = None, **options: object) -> Che
     leaks = [pair for pair in pairs if len(trained & set(pair)) == 1]
     named = [(images.names[a], images.names[b]) for a, b in sorted(pairs, key=lambda pair: pair not in leaks)]
     problems = [f"{len(images.bad)} files cannot be read as images"] if images.bad else []
-    problems += [
-        f"class {part.smallest_class!r} has {part.smallest} {part.name} images: "
-        f"fewer than the {_QUERIES} an episode asks about"
-        for part in parts[2:]
-        if part.classes and part.smallest < _QUERIES
-    ]
+    notes = []
+    for part in parts[2:]:
+        shots = 0 if part.name == "base test" else 1  # at least, beside the queries
+        asked = part.smallest - shots
+        has = f"class {part.smallest_class!r} has {part.smallest} {part.name} images"
+        if part.classes and asked < 1:
+            problems.append(f"{has}: none to ask about{' beside one to learn from' if shots else ''}")
+        elif part.classes and asked < _QUERIES:
+            notes.append(f"{has}: so episodes ask about {asked} of every such class at most, {_QUERIES} is usual")
     if leaks:
         problems.append(f"{len(leaks)} images to evaluate on are pixel for pixel in the training images as well")
-    return CheckReport(data.name, parts, images.bad, len(pairs), len(leaks), tuple(named[:_SHOWN]), tuple(problems))
+    return CheckReport(
+        data.name, parts, images.bad, len(pairs), len(leaks), tuple(named[:_SHOWN]), tuple(problems), tuple(notes)
+    )
 
 
 def _count(data: Dataset, name: str, classes: tuple[str, ...], index: Tensor) -> PartCount:

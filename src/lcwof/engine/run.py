@@ -75,8 +75,8 @@ def evaluate_run(
     """Evaluate a recipe's method on its episodes into the folder `out`, resuming what an earlier attempt left; to a
     finished run of fewer episodes those that it lacks are added, and one of as many is read.
 
-    Running out of memory, or having been killed before any batch was done, halves the number of episodes at once;
-    nothing finished is lost.
+    Running out of memory halves the number of episodes at once, and having been killed before any batch was done one
+    that nobody asked for; nothing finished is lost.
     """
     model.require_classes(data.split.base)
     method = recipe.kind()(recipe.method_config())
@@ -101,8 +101,12 @@ def evaluate_run(
         batches = 0
         killed, before = [*folder.killed_with(), 0, 0][:2]  # batches done before it, in the same attempt: so many fit
         if killed > 1 and not before and at_once > killed // 2:
-            at_once = killed // 2
-            notice(f"The last attempt was killed with {killed} episodes at once: going on with {at_once}.")
+            with_so_many = f"The last attempt was killed with {killed} episodes at once"
+            if recipe.at_once:
+                notice(f"{with_so_many}: if it was for want of memory, --at-once {killed // 2} takes less.")
+            else:
+                at_once = killed // 2
+                notice(f"{with_so_many}: going on with {at_once}.")
         while todo:
             numbers = todo[:at_once]
             size = at_once if compute.compiled else len(numbers)

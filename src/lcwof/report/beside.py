@@ -158,5 +158,4 @@ def _html(cell: Compared) -> str:
 
 
 def _apart_html(part: ComparedPart, row: ComparedRow) -> list[str]:
-    words = zip(_settings_apart(part), _apart(part, row), strict=True)
-    return [markup.difference_cell(text, setting in row.apart and row.apart[setting].clear) for setting, text in words]
+    return [markup.difference_cell(row.apart.get(setting)) for setting in _settings_apart(part)]

@@ -118,8 +118,7 @@ def _table(setting: Setting, group: Sequence[Run]) -> str:
             kind = ' class="hm"' if name == "hm" else ""
             cells.append(f"<td{kind}>{number(*summary[name])}{bar if name == 'hm' else ''}</td>")
         if other:
-            paired = to_reference(run, group)
-            cells.append(difference_cell(difference(run, group), paired is not None and paired.clear))
+            cells.append(difference_cell(to_reference(run, group), difference(run, group)))
         rows.append(row(label(run, group), cells, "first" if summary["hm"][0] == best and len(group) > 1 else ""))
     over = "" if many else f"{_count(counts.pop(), 'episode')}, "
     return table(f"<b>{escape(str(setting))}</b> {over}mean and 95% interval, %", heads(names), rows)

@@ -8,7 +8,9 @@ from html import escape
 from math import isnan
 from typing import Any
 
+from lcwof.report.compare import Paired
 from lcwof.report.plotly_figures import Spec
+from lcwof.report.table import difference_parts
 
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]}
 # Figures are drawn when they come near the window, so that a long page opens at once, and again when their width
@@ -90,12 +92,14 @@ def number(mean: float, interval: float) -> str:
     return f"<b>{mean:.2f}</b>{shown}"
 
 
-def difference_cell(words: str, clear: bool) -> str:
-    """A difference in the words of `difference_words`; quiet where it is not clear."""
-    mean, mark, rest = words.partition(" ±")
-    interval, _, chance = rest.partition(", ")
-    shown = f"<i>±{interval}</i>{f'<small>{chance}</small>' if chance else ''}" if mark else ""
-    return f'<td class="{"clear" if clear else "close"}">{escape(mean)}{shown}</td>'
+def difference_cell(paired: Paired | None, none: str = "–") -> str:
+    """A difference, quiet where it may be chance; `none` where there is none."""
+    if paired is None:
+        return f'<td class="close">{escape(none)}</td>'
+    mean, interval, chance = difference_parts(paired)
+    shown = f"<i>± {interval}</i>" if interval else ""
+    said = f"<small>{chance}</small>" if chance else ""
+    return f'<td class="{"clear" if paired.clear else "close"}">{mean}{shown}{said}</td>'
 
 
 def pairs(entries: dict[str, Any]) -> str:

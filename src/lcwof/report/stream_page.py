@@ -14,7 +14,6 @@ from lcwof.report.stream_compare import (
     images_kept,
     outcome,
     outcome_heads,
-    reference_words,
     sessions_of,
     stream_label,
     stream_to_reference,
@@ -65,9 +64,9 @@ def _outcomes(setting: str, group: Sequence[StreamRun]) -> str:
     many = len(counts) > 1
     rows = []
     for run in group:
-        found, paired = outcome(run), stream_to_reference(run, group)
+        found = outcome(run)
         hm, *others = (number(*value) for value in found.values())
-        to = difference_cell(reference_words(run, group), paired is not None and paired.clear)
+        to = difference_cell(stream_to_reference(run, group))
         cells = [f"<td>{len(run.distinct)}</td>"] if many else []
         cells += [f'<td class="hm">{hm}</td>', to, *(f"<td>{other}</td>" for other in others)]
         cells.append(f"<td>{images_kept(run)}</td>")

@@ -52,9 +52,14 @@ def difference_words(paired: Paired) -> str:
     >>> difference_words(Paired(-2.0, 0.3, 100)), difference_words(Paired(0.1, 0.3, 100))
     ('−2.00 ± 0.30', '+0.10 ± 0.30, may be chance')
     """
-    interval = "" if isnan(paired.interval) else f" ± {paired.interval:.2f}"
-    chance = "" if paired.clear else ", may be chance"
-    return f"{paired.mean:+.2f}{interval}{chance}".replace("-", "−")
+    mean, interval, chance = difference_parts(paired)
+    return mean + (f" ± {interval}" if interval else "") + (f", {chance}" if chance else "")
+
+
+def difference_parts(paired: Paired) -> tuple[str, str, str]:
+    """The same one by one; empty: no interval, no chance."""
+    interval = "" if isnan(paired.interval) else f"{paired.interval:.2f}"
+    return f"{paired.mean:+.2f}".replace("-", "−"), interval, "" if paired.clear else "may be chance"
 
 
 def results_table(runs: Sequence[Run]) -> Group:
