@@ -8,5 +8,9 @@ class LcwofError(Exception):
     """
 
 
+class OtherSettings(LcwofError):
+    """What is there was made with other settings than are asked for."""
+
+
 class Diverged(LcwofError):
     """A loss or a weight is not a number any more: nothing is learned with these settings; with others it may be."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,7 +20,7 @@ from lcwof.engine import Recipe, Study, read_recipe, read_run
 from lcwof.engine.hold import Held, holding
 from lcwof.engine.overview import overview
 from lcwof.engine.study import other_settings
-from lcwof.errors import LcwofError
+from lcwof.errors import LcwofError, OtherSettings
 from lcwof.learning import Phase1
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import require_writable, write_aside
@@ -109,24 +111,44 @@ def reproduce(
         if episodes:
             rows = tuple(dataclasses.replace(row, episodes=None) for row in what.rows)
             what = dataclasses.replace(what, episodes=episodes, streams=min(what.streams, episodes), rows=rows)
-        try:
+        seen = Seen()
+        with _others_go_on(what, len(wanted) == 1, failed):
             if not show:
                 with resumable(out):
-                    failed += _run(what, start, out, runs, given, chosen, studies)
-        except LcwofError as error:
-            if len(wanted) == 1:
-                raise
-            errors.print(f"{what.key}: {error}")
-            failed.append(what.key)
-        there = _there(what, start, runs)
-        if show and not there and len(wanted) == 1:
-            raise LcwofError(f"{runs} has none of the runs of {what.key} to show: leave out --show to run them.")
-        if there:
-            say(f"{what.about}\nWritten: {write(what, there, runs)}.")
-        else:
-            errors.print(f"{what.key}: none of its runs is there.")
+                    failed += _run(what, start, out, runs, given, chosen, studies, seen)
+        with _others_go_on(what, len(wanted) == 1, failed):
+            # Alone, so that no other process writes what it saw before.
+            with holding(runs / what.key, lambda: None) if runs.exists() else nullcontext():
+                there = _there(what, start, runs, seen)
+                if there:
+                    say(f"{what.about}\nWritten: {write(what, there, runs)}.")
+            if show and not there and len(wanted) == 1:
+                raise LcwofError(f"{runs} has none of the runs of {what.key} to show: leave out --show to run them.")
+            if not there:
+                errors.print(f"{what.key}: none of its runs is there.")
     if failed:
         raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
+
+
+@dataclasses.dataclass
+class Seen:
+    """What was found out while a table was run."""
+
+    refused: set[Path] = dataclasses.field(default_factory=set)  # folders of runs of other settings
+    models: dict[Place, dict[str, Any]] = dataclasses.field(default_factory=dict)  # what runs say of the base model
+
+
+@contextmanager
+def _others_go_on(what: Reproduction, alone: bool, failed: list[str]) -> Iterator[None]:
+    """An error ends a table or figure, but none that comes after it."""
+    try:
+        yield
+    except LcwofError as error:
+        if alone:
+            raise
+        errors.print(f"{what.key}: {error}", markup=False, soft_wrap=True)
+        if what.key not in failed:
+            failed.append(what.key)
 
 
 def _only(text: str, wanted: list[Reproduction]) -> list[str]:
@@ -211,6 +233,7 @@ def _run(
     given: dict[str, str],
     only: list[str] | None,
     studies: dict[Path, Study],
+    seen: Seen,
 ) -> list[str]:
     """out: the folder of base models; runs: that of the runs. Returns the runs that cannot be done, or diverge: the
     others of the table are worth having."""
@@ -222,18 +245,25 @@ def _run(
         file = _base(what, place, start, out, given, 0, study)
         pseudo = _base(what, place, start, out, given, what.pseudo, study) if what.pseudo and row.tuned else None
         entry = what.entry(place, setting, row, start, file, pseudo)
+        seen.models[place] = json.loads(json.dumps(study.model(entry.recipe).told()))
         try:
             done = study.attempt(entry)
         except Held:
             raise
         except LcwofError as error:
+            if isinstance(error, OtherSettings):
+                seen.refused.add(folder / entry.name)
             errors.print(f"{place}/{entry.name}: {error}", markup=False, soft_wrap=True)
             done = None
         if done is None:
             failed.append(f"{place}/{entry.name}")
             return
         points = done.path / POINTS
-        if what.figure == "overview" and not points.exists():
+        if what.figure != "overview":
+            return
+        with holding(points, lambda: errors.print(f"Another process is making {points}: waiting for it.")):
+            if points.exists():
+                return
             with progress_bar("overview".ljust(16)) as show:
                 found = overview(entry.recipe, study.model(entry.recipe), study.data(entry.recipe.data), progress=show)
             write_aside(points, json.dumps([dataclasses.asdict(each) for each in found]).encode())
@@ -301,16 +331,33 @@ def _other_phase1(model: BaseModel, how: Phase1) -> list[str]:
     return [key for key, value in json.loads(json.dumps(asked)).items() if found.get(key) != value]
 
 
-def _there(what: Reproduction, start: Recipe, out: Path) -> Runs:
-    """The runs that are in the folder, whatever is lacking; not those of other settings."""
+def _there(what: Reproduction, start: Recipe, out: Path, seen: Seen) -> Runs:
+    """The runs that are in the folder, whatever is lacking; not those of other settings, nor those on another base
+    model than this command has taken or, where it has taken none, than most."""
+
+    def left_out(folder: Path, why: str) -> None:
+        errors.print(f"{folder} is left out: {why}", markup=False, soft_wrap=True)
+
     found: Runs = {}
     for place, setting, row in what.wanted():
         folder = out / what.data / str(place) / f"{row.run}-{setting}"
-        if (folder / "run.json").exists():
+        if folder in seen.refused or not (folder / "run.json").exists():
+            continue
+        try:
             run = read_run(folder)
-            if other := other_settings(run, what.entry(place, setting, row, start, "", None)):
-                why = f"{folder} is left out: a run of other settings ({', '.join(other)})."
-                errors.print(why, markup=False, soft_wrap=True)
-                continue
-            found[place, setting, row.run] = run
+        except LcwofError as error:
+            left_out(folder, str(error))
+            continue
+        if other := other_settings(run, what.entry(place, setting, row, start, "", None)):
+            left_out(folder, f"a run of other settings ({', '.join(other)}).")
+            continue
+        found[place, setting, row.run] = run
+    models: dict[Place, list[dict[str, Any]]] = {}
+    for (place, _, _), run in found.items():
+        models.setdefault(place, []).append(run.about["model"])
+    taken = {place: max(told, key=told.count) for place, told in models.items()} | seen.models
+    for key, run in list(found.items()):
+        if run.about["model"] != taken[key[0]]:
+            left_out(run.path, "a run on another base model.")
+            del found[key]
     return found

@@ -130,9 +130,12 @@ class RunFolder:
         if self._held:
             self._held.close()
             (self.partial / "held").unlink(missing_ok=True)
+        before = self.final.with_name(self.final.name + ".before.partial")  # no run to whoever looks for runs
+        shutil.rmtree(before, ignore_errors=True)
         if self.final.exists():
-            shutil.rmtree(self.final)
+            self.final.rename(before)
         self.partial.rename(self.final)
+        shutil.rmtree(before, ignore_errors=True)
         return self.final
 
     def write(self, action: Callable[[], object]) -> None:

@@ -27,9 +27,9 @@ from lcwof.engine.hold import holding
 from lcwof.engine.recipe import Data, Recipe, read_recipe, set_apart
 from lcwof.engine.run import Run, evaluate_run
 from lcwof.engine.stream import StreamRun, read_run, stream_run
-from lcwof.errors import Diverged, LcwofError
+from lcwof.errors import Diverged, LcwofError, OtherSettings
 from lcwof.evaluation import Tuning
-from lcwof.methods import own_code
+from lcwof.methods import BEST, own_code
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import unfinished
 
@@ -196,7 +196,7 @@ class Study:
                 "ask for as many, or choose another --out."
             )
         if other:
-            raise LcwofError(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
+            raise OtherSettings(f"{run.path} holds a run of other settings ({', '.join(other)}): choose another --out.")
         return run
 
 
@@ -205,6 +205,9 @@ def other_settings(run: Run | StreamRun, entry: Entry) -> list[str]:
     asked, found = (json.loads(json.dumps(x)) for x in (entry.recipe.resolved(), run.about["recipe"]))
     other = ["data"] if any(asked["data"][k] != found["data"].get(k) for k in ("name", "options")) else []
     chosen = (found.get("tuning") or {}).get("settings", {})
+    grid = json.loads(json.dumps(entry.recipe.grid())) if entry.tuned else {}
+    offered = {key: values for key, values in grid.items() if BEST not in values}
+    other += ["tune.grid"] if any(chosen.get(key, values[0]) not in values for key, values in offered.items()) else []
     mine, theirs = (
         {key: value for key, value in set_apart(x["method"]).items() if key not in chosen} for x in (asked, found)
     )
