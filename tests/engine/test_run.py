@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -330,6 +331,20 @@ def test_devices_are_checked() -> None:
 def test_learners_at_once_suit_the_method(strokes_model: BaseModel) -> None:
     assert learners_at_once(Prototypes(), strokes_model) == 100
     assert learners_at_once(LCwoF(), strokes_model) == 10
+
+
+def test_learners_at_once_on_a_card_do_not_hang_on_what_else_is_on_it(
+    strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for one that is nearly full. Each takes 32 bytes a weight; here a card has room for 120 of them."""
+    head = SimpleNamespace(numel=strokes_model.head.numel, device=SimpleNamespace(type="cuda"))
+    model: Any = SimpleNamespace(backbone=strokes_model.backbone, head=head)
+    weights = sum(w.numel() for w in model.backbone.tail(LCwoF().adapt).parameters()) + head.numel()
+    whole = 120 * 32 * weights
+    free = iter((whole, whole // 2, whole // 3, whole // 12))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), whole))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    assert [learners_at_once(LCwoF(), model) for _ in range(4)] == [40, 40, 40, 10]
 
 
 def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

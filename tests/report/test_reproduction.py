@@ -237,8 +237,34 @@ def test_cells_hold_ours_and_theirs() -> None:
         "interval": 9.8,
         "over": 2,
         "printed": 54.39,
+        "of_means": None,
         "difference": 0.61,
     }
+
+
+def test_a_printed_hm_of_means_is_compared_with_one_of_means() -> None:
+    """hm of two episodes 48 and 48, of their means 50."""
+    run = episodes_run([0.0, 0.0])
+    for row, (novel, base) in zip(run.rows, [(40.0, 60.0), (60.0, 40.0)], strict=True):
+        row |= {"N/J": novel, "B/J": base, "hm": 48.0}
+    what = KNOWN["batch-norm"]
+    parts = compared(what, {(Place("resnet12"), "5w1s", "bn-adapting"): run})
+    novel, _, hm = parts[0].rows[0].cells
+    assert (hm.mean, hm.of_means, hm.printed) == (48.0, pytest.approx(50.0), 56.66)
+    assert hm.difference == pytest.approx(50.0 - 56.66), "like with like"
+    assert novel.of_means is None
+    text = beside_markdown(what, parts, [])
+    assert "| 48.00 ± 0.00 (50.00)<br>56.66 (-6.66) |" in text and "that of the printed N/J and B/J" in text
+    html = beside_html(what, parts, [])
+    assert '<b>48.00</b><i>± 0.00</i><i>(50.00)</i><div class="soft">56.66<i>(-6.66)</i>' in html
+    assert r"48.00 $\pm$ 0.00, 50.00 (56.66)" in beside_latex(what, parts)
+    more = KNOWN["distillation-more-ways"]
+    parts = compared(more, {(Place("resnet12"), "10w1s", "lcwof"): run})
+    cells = {c: cell for c, cell in zip(parts[0].columns, parts[0].rows[0].cells, strict=True) if c.setting == "10w1s"}
+    (hm,) = (cell for column, cell in cells.items() if column.measure == "hm")
+    assert hm.mean == 48.0 and hm.of_means is None, "the printed one is lower than that of the printed N/J and B/J"
+    assert hm.difference == pytest.approx(48.0 - 47.75)
+    assert "that of the printed N/J and B/J" not in beside_markdown(more, parts, [])
 
 
 def test_sessions_of_streams_stand_in_their_columns() -> None:
@@ -292,13 +318,13 @@ def test_a_table_goes_into_a_paper_and_into_a_spreadsheet() -> None:
     what = KNOWN["batch-norm"]
     parts = compared(what, {(Place("resnet12"), "5w1s", "bn-adapting"): episodes_run([50.0, 60.0])})
     latex = beside_latex(what, parts).splitlines()
-    assert latex[2:5] == [r"\begin{tabular}{lrrr}", r"\toprule", r" & 5w1s N/J & 5w1s B/J & 5w1s hm \\"]
+    assert latex[3:6] == [r"\begin{tabular}{lrrr}", r"\toprule", r" & 5w1s N/J & 5w1s B/J & 5w1s hm \\"]
     cell = r"55.00 $\pm$ 9.80"
-    assert latex[6] == rf"no & {cell} (54.39) & {cell} (59.13) & {cell} (56.66) \\"
-    assert latex[7] == r"yes & -- (53.28) & -- (63.24) & -- (57.83) \\"
+    assert latex[7] == rf"no & {cell} (54.39) & {cell} (59.13) & {cell} (56.66) \\"
+    assert latex[8] == r"yes & -- (53.28) & -- (63.24) & -- (57.83) \\"
     first, *rows = beside_csv(what, parts).splitlines()
-    assert first == "backbone,row,setting,measure,session,mean,interval,over,printed,difference"
-    assert rows[0] == "resnet12,no,5w1s,N/J,,55.0,9.8,2,54.39,0.61" and len(rows) == 6
+    assert first == "backbone,row,setting,measure,session,mean,interval,over,printed,of_means,difference"
+    assert rows[0] == "resnet12,no,5w1s,N/J,,55.0,9.8,2,54.39,,0.61" and len(rows) == 6
 
 
 def test_lines_measured_elsewhere_have_a_table_of_their_own() -> None:

@@ -230,8 +230,10 @@ def learners_at_once(method: Method, model: BaseModel) -> int:
         return 100
     weights = sum(w.numel() for w in model.backbone.tail(method.adapt).parameters()) + model.head.numel()
     if model.head.device.type == "cuda":
-        # What this process keeps for later counts as free, so that a search and its test have as many.
-        budget, most = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) // 3, 100
+        # As long as there is that much: a third of the card, whatever else is on it, so that a search and its test, or
+        # two processes, have as many. What is compiled is for one number.
+        free, whole = torch.cuda.mem_get_info()
+        budget, most = min(whole // 3, free + torch.cuda.memory_reserved()), 100
     else:
         budget, most = 2 << 30, 10  # more would leave the processor's cache
     return int(max(1, min(most, budget // (8 * 4 * weights))))  # weight, gradient, velocity and their temporaries

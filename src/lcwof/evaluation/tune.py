@@ -38,12 +38,15 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def stops(longest: int) -> list[int]:
-    """Epochs at which stopping is considered: the start, the end and about 20 more, evenly spread.
+    """Epochs at which stopping is considered: the start, the end and about 20 more, evenly spread, or as many as it
+    takes for no more than ten epochs between two: the best may be a short passage.
 
     >>> stops(45)
     [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 45]
+    >>> stops(200) == list(range(0, 201, 10)), len(stops(1500))
+    (True, 151)
     """
-    step = max(1, longest // 20)
+    step = max(1, min(10, longest // 20))
     return sorted({*range(0, longest + 1, step), longest})
 
 

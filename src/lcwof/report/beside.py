@@ -18,16 +18,20 @@ _MEANING = (
     "Each cell: our mean ± 95% interval, then the paper's number and the difference. "
     "– stands where there is no number: not printed, or not run."
 )
+_HM = (
+    "Our hm is the mean of the hm of episodes. Where the printed one is that of the printed N/J and B/J instead, ours "
+    "of the mean N/J and B/J, which is a little higher, follows in brackets, and the difference is from it."
+)
 
 
 def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequence[str]) -> str:
     """A section with a table for each part of the paper's."""
-    lines = [f"## {what.about}", "", _MEANING, ""]
+    lines = [f"## {what.about}", "", _meaning(parts), ""]
     for part in parts:
         heads = ["", *(_head(column) for column in part.columns), *_apart_heads(part), "over"]
         lines += [f"**{_title(part)}**", "", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
         for row in part.rows:
-            cells = [*(_text(cell, "<br>") for cell in row.cells), *_apart(part, row)]
+            cells = [*map(_text, row.cells), *_apart(part, row)]
             lines.append("| " + " | ".join([row.name.replace("|", r"\|"), *cells, _over(row)]) + " |")
         lines.append("")
     lines += [f"- {note}" for note in notes]
@@ -36,7 +40,7 @@ def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Se
 
 def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequence[str]) -> str:
     """The same as the body of a page."""
-    found = [f"<h2>{escape(what.about)}</h2>", f'<p class="soft">{escape(_MEANING)}</p>']
+    found = [f"<h2>{escape(what.about)}</h2>", f'<p class="soft">{escape(_meaning(parts))}</p>']
     for part in parts:
         names = ["", *map(_head, part.columns), *_apart_heads(part), "over"]
         rows = [
@@ -88,16 +92,15 @@ def beside_latex(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
         heads = ["", *(latex_text(_head(column)) for column in part.columns)]
         lines = [
             rf"% Needs \usepackage{{booktabs}}. {what.about} {_title(part)}.",
-            "% Mean and 95% interval over our episodes or streams, in percent; in brackets the paper's.",
+            "% Mean and 95% interval over our episodes or streams, in percent; in brackets the paper's. After a comma",
+            "% our hm of the mean N/J and B/J, where the paper's is that of its own.",
             rf"\begin{{tabular}}{{l{'r' * len(part.columns)}}}",
             r"\toprule",
             " & ".join(heads) + r" \\",
             r"\midrule",
         ]
         for row in part.rows:
-            cells = [_text(cell, " (", ")", with_difference=False) for cell in row.cells]
-            shown = (cell.replace("–", "--").replace(" ± ", r" $\pm$ ") for cell in cells)
-            lines.append(" & ".join([latex_text(row.name), *shown]) + r" \\")
+            lines.append(" & ".join([latex_text(row.name), *map(_latex, row.cells)]) + r" \\")
         tables.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
     return "\n".join(tables)
 
@@ -131,27 +134,49 @@ def _over(row: ComparedRow) -> str:
     return "–".join(map(str, counts)) or "–"
 
 
+def _meaning(parts: Sequence[ComparedPart]) -> str:
+    both = any(_like(cell) for part in parts for row in part.rows for cell in row.cells)
+    return f"{_MEANING} {_HM}" if both else _MEANING
+
+
 def _ours(cell: Compared) -> str:
     if cell.mean is None:
         return "–"
     return f"{cell.mean:.2f}" if cell.interval is None else f"{cell.mean:.2f} ± {cell.interval:.2f}"
 
 
-def _theirs(cell: Compared, with_difference: bool = True) -> str:
+def _like(cell: Compared) -> str:
+    """Our hm of means, where it shows a difference."""
+    if cell.mean is None or cell.of_means is None or abs(cell.of_means - cell.mean) < 0.005:
+        return ""
+    return f"{cell.of_means:.2f}"
+
+
+def _theirs(cell: Compared) -> str:
     if cell.printed is None:
         return "–"
-    apart = "" if cell.difference is None or not with_difference else f" ({cell.difference:+.2f})"
+    apart = "" if cell.difference is None else f" ({cell.difference:+.2f})"
     return f"{cell.printed:.2f}{apart}"
 
 
-def _text(cell: Compared, between: str, after: str = "", with_difference: bool = True) -> str:
-    ours, theirs = _ours(cell), _theirs(cell, with_difference)
-    return "–" if ours == theirs == "–" else f"{ours}{between}{theirs}{after}"
+def _text(cell: Compared) -> str:
+    """Ours above, the printed one below, in a cell of a Markdown table."""
+    ours, theirs = _ours(cell), _theirs(cell)
+    like = f" ({like})" if (like := _like(cell)) else ""
+    return "–" if ours == theirs == "–" else f"{ours}{like}<br>{theirs}"
+
+
+def _latex(cell: Compared) -> str:
+    ours = _ours(cell).replace("–", "--").replace(" ± ", r" $\pm$ ")
+    like = f", {like}" if (like := _like(cell)) else ""
+    theirs = "" if cell.printed is None else f" ({cell.printed:.2f})"
+    return f"{ours}{like}{theirs}"
 
 
 def _html(cell: Compared) -> str:
     """Ours above, the printed one, if any, below."""
     ours = "–" if cell.mean is None else markup.number(cell.mean, nan if cell.interval is None else cell.interval)
+    ours += f"<i>({like})</i>" if (like := _like(cell)) else ""
     apart = "" if cell.difference is None else f"<i>({cell.difference:+.2f})</i>"
     theirs = "" if cell.printed is None else f'<div class="soft">{cell.printed:.2f}{apart}</div>'
     return f"<td>{ours}{theirs}</td>"

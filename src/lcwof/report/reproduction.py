@@ -283,6 +283,9 @@ def base_recipe(base: BaseRecipe, backbone: str) -> Recipe:
     return read_recipe([file], {**settings, "phase1.backbone": backbone}, [])
 
 
+_ROUNDED = 0.0151  # how far a printed hm may be from that of the printed N/J and B/J, all three rounded
+
+
 class Compared(NamedTuple):
     """One cell: ours beside the printed one."""
 
@@ -290,10 +293,12 @@ class Compared(NamedTuple):
     interval: float | None
     over: int  # episodes or streams
     printed: float | None
+    of_means: float | None = None  # our hm of the mean N/J and the mean B/J, where the printed hm is that, too
 
     @property
     def difference(self) -> float | None:
-        return None if self.mean is None or self.printed is None else self.mean - self.printed
+        ours = self.mean if self.of_means is None else self.of_means
+        return None if ours is None or self.printed is None else ours - self.printed
 
 
 class ComparedRow(NamedTuple):
@@ -369,8 +374,29 @@ def _cells(
             cells.append(Compared(None, None, 0, theirs))
             continue
         count = len(run.rows) if isinstance(run, Run) else len(run.distinct)
-        cells.append(Compared(value[0], None if isnan(value[1]) else value[1], count, theirs))
+        like = _of_means(column, columns, printed, run)
+        cells.append(Compared(value[0], None if isnan(value[1]) else value[1], count, theirs, like))
     return cells
+
+
+def _of_means(
+    column: PaperColumn, columns: Sequence[PaperColumn], printed: Sequence[float | None], run: Run | StreamRun
+) -> float | None:
+    """A mean of the hm of episodes is lower than the hm of their mean N/J and B/J, by half a point with one shot. Which
+    of the two a printed one is, the N/J and B/J printed beside it tell."""
+    if column.measure != "hm":
+        return None
+    theirs = dict(zip(columns, printed, strict=True))
+    novel, base = (column._replace(measure=measure) for measure in ("N/J", "B/J"))
+    nj, bj, hm = theirs.get(novel), theirs.get(base), theirs[column]
+    if nj is None or bj is None or hm is None or abs(_harmonic(nj, bj) - hm) > _ROUNDED:  # not known, or a mean
+        return None
+    ours = _value(run, novel), _value(run, base)
+    return None if ours[0] is None or ours[1] is None else _harmonic(ours[0][0], ours[1][0])
+
+
+def _harmonic(a: float, b: float) -> float:
+    return 2 * a * b / (a + b) if a + b else 0.0
 
 
 def _value(run: Run | StreamRun, column: PaperColumn) -> tuple[float, float] | None:
