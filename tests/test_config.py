@@ -21,12 +21,13 @@ class Outer:
     count: int = 3
     maybe: int | None = None
     on: bool = False
+    more: dict[str, int] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
 
 
 def test_nested_values_are_converted() -> None:
     built = build(Outer, {"name": "b", "maybe": 4, "inner": {"rate": 1, "steps": [5]}}, "x")
-    assert built == Outer("b", 3, 4, False, Inner(1.0, (5,)))
+    assert built == Outer("b", 3, 4, False, inner=Inner(1.0, (5,)))
     assert isinstance(built.inner.rate, float)
 
 
@@ -40,6 +41,8 @@ def test_nested_values_are_converted() -> None:
         ({"name": "c"}, r"x.name = 'c': choose one of 'a', 'b'"),
         ({"inner": 3}, r"x.inner = 3 is a int, expected Inner"),
         ({"on": "yes"}, r"x.on = 'yes' is a str, expected bool"),
+        ({"inner": {"steps": 3}}, r"x.inner.steps = 3 is a int, expected a list"),
+        ({"more": 3}, r"x.more = 3 is a int, expected a table"),
     ],
 )
 def test_wrong_keys_and_types_are_errors(values: dict[str, object], words: str) -> None:

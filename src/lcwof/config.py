@@ -91,7 +91,13 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
         return value
     if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
-    name = getattr(kind, "__name__", str(kind))
+    name = (
+        "a list"
+        if origin is tuple
+        else "a table"
+        if origin in (dict, Mapping)
+        else getattr(kind, "__name__", str(kind))
+    )
     raise LcwofError(f"{where} = {value!r} is a {type(value).__name__}, expected {name}.")
 
 

@@ -155,6 +155,8 @@ def test_mistakes_are_told_in_a_sentence(photos: Path, fitted: Path, tmp_path: P
         classifier.learn(tmp_path / "absent")
     with pytest.raises(LcwofError, match="balance='both': choose one of base, even, novel"):
         classifier.learn(photos / "new", balance="both")  # type: ignore[arg-type]
+    with pytest.raises(LcwofError, match="balance='both': choose one of base, even, novel"):
+        FewShotClassifier("mlp", balance="both").fit("absent")  # type: ignore[arg-type]
     with pytest.raises(LcwofError, match="give their class names in y"):
         classifier.learn([np.zeros((28, 28), np.uint8)])
     with pytest.raises(LcwofError, match="1 images but 2 labels"):

@@ -283,13 +283,14 @@ def test_mistakes_end_in_one_sentence_and_status_2(
     evaluate = ["evaluate", "--data", "digits", "--model"]
     for words, expected in (
         (["fit", tmp_path / "absent"], "no folder"),
-        ([*evaluate, base, "--way", 9], "--way 9: digits"),
+        ([*evaluate, base, "--way", 9], "9-way: digits"),
         ([*evaluate, base, "--way", 2, "--shot", 500], "500-shot needs at least 501"),
         ([*evaluate, cut, "--way", 2], "truncated or another format"),
         (["evaluate", "--data", "strokes", "--model", base], "trained on 6 other base classes"),
         ([*evaluate, base, "--set", "evaluate.wya=3"], "did you mean 'way'?"),
         (["predict", base, tmp_path], "holds a base model, but a classifier is needed"),
         (["report", tmp_path / "none"], "no run folder"),
+        ([*evaluate, base, "--root", tmp_path], "the data set digits is built in and reads no files"),
         (["fit", tmp_path, "-o", "/proc/no/m.safetensors"], "cannot write /proc/no/m.safetensors"),
         ([*evaluate, base, "--episodes", 0], "recipe.evaluate.episodes = 0: at least 1 is needed"),
     ):

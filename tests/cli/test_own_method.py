@@ -49,7 +49,7 @@ def test_it_is_evaluated_and_compared_and_an_edited_one_is_told_apart(
     compared = ["compare", *common, "--episodes", 2, "--set", "tune.episodes=2", "-o", tmp_path / "c", "--json"]
     said, _ = lcwof(*compared, "--methods", f"iw,{mine}:Mine")
     assert {row["method"] for row in json.loads(said)} == {"iw", "Mine"}
-    mine.write_text(mine.read_text().replace("self.config.length * member", "2 * self.config.length * member"))
+    mine.write_text(mine.read_text().replace("self.config.length * fitted", "2 * self.config.length * fitted"))
     del sys.modules[f"lcwof_method_{mine}"]
     mine.rename(tmp_path / "moved.py")
     _, error = lcwof("evaluate", *common, "--method", "iw", "-o", tmp_path / "run")
@@ -75,7 +75,9 @@ def test_names_are_not_taken_twice(mine: Path, tmp_path: Path) -> None:
         recipes_of(start, f"{other}:Mine,{twin}:Mine")
     thief = tmp_path / "thief.py"
     thief.write_text(mine.read_text().replace('"mine"', '"iw"', 1))
-    with pytest.raises(LcwofError, match="a method is named 'iw' already, Imprinting: give yours another name"):
+    with pytest.raises(
+        LcwofError, match=r"a method is named 'iw' already, Imprinting of .*iw.py: give yours another name"
+    ):
         recipes_of(start, f"{thief}:Mine")
 
 
@@ -107,10 +109,13 @@ def test_what_a_method_lacks_is_said_when_it_is_loaded(mine: Path) -> None:
     assert said("def logits", "def logit").endswith("Mine lacks logits.")
     assert "Mine needs a Config, a dataclass" in said("    Config, ", "    Settings, ")
     assert "of Mine.Config length has none" in said("length: float = ", "length: float  # ")
+    assert said('"length": (', '"lenght": (').endswith("unknown key Mine.grid.lenght: did you mean 'length'?")
+    assert "Mine.grid.length = 0.5: write a list of values to try" in said("(0.25, 0.5, 1.0)", "0.5")
+    assert "Config.length = '0.5' is a str, expected float" in said("length: float = 0.5", "length: float = '0.5'")
 
 
 def test_what_is_no_answer_is_not_scored(mine: Path, digits_model: BaseModel, tmp_path: Path) -> None:
-    """Too few classes, too many, no numbers, nothing yielded: in either protocol."""
+    """Too few classes, too many, no numbers: in either protocol."""
     model = tmp_path / "base.safetensors"
     digits_model.save(model)
     common = ["--data", "digits", "--model", model, "--method", f"{mine}:Mine", "-o", tmp_path / "run", "--overwrite"]
@@ -128,8 +133,33 @@ def test_what_is_no_answer_is_not_scored(mine: Path, digits_model: BaseModel, tm
             registry._METHODS.pop("mine", None)
             _, error = lcwof(*words)
             assert isinstance(error, LcwofError) and why in str(error), (wrong, words[0], error)
-    sys.modules.pop(f"lcwof_method_{mine}", None)
-    registry._METHODS.pop("mine", None)
-    mine.write_text(re.sub(r"yield (MyState|\w*State)\(", r"return \1(", code))
-    _, error = lcwof("evaluate", *single)
-    assert isinstance(error, LcwofError) and "Mine.grow must yield states" in str(error)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "stream"])
+def test_what_a_hook_gets_wrong_is_said(mine: Path, digits_model: BaseModel, tmp_path: Path, command: str) -> None:
+    model = tmp_path / "base.safetensors"
+    digits_model.save(model)
+    code = mine.read_text()
+    few = {
+        "evaluate": ["--way", 2, "--shot", 1, "--episodes", 2],
+        "stream": ["--way", 1, "--shot", 1, "--overwrite"],  # the first session, before it learns, is done
+    }[command]
+    settles = "    settles = True\n\n    def settle(self, base, fitted, state, memory):\n        "
+    for old, new, why in (
+        ("yield MyState(", "return MyState(", "Mine.grow must yield states: `yield`, not `return`."),
+        ("yield MyState(", "yield (", "Mine.grow yields a tuple, expected a State."),
+        ("    def logits", f"{settles}return state\n\n    def logits", "Mine.settle must yield states"),
+        (
+            "    def logits",
+            f"{settles}yield fitted\n\n    def logits",
+            "Mine.settle yields a Tensor, expected a State.",
+        ),
+        ("return maps", "return 1, maps", "Mine.logits returns a tuple, expected a Tensor."),
+    ):
+        assert old in code
+        mine.write_text(code.replace(old, new))
+        sys.modules.pop(f"lcwof_method_{mine}", None)
+        registry._METHODS.pop("mine", None)
+        words = [command, "--data", "digits", "--model", model, "--method", f"{mine}:Mine", "-o", tmp_path / "run"]
+        _, error = lcwof(*words, *few)
+        assert isinstance(error, LcwofError) and why in str(error), (new, error)

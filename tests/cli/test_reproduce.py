@@ -100,6 +100,8 @@ tuned = false
     assert "--base strokes/mlpp: the base models asked for are strokes/mlp." in refused(
         "", "", "--base", "strokes/mlpp=f"
     )
+    assert "--base strokes/mlp=absent: there is no such file." in refused("", "", "--base", "strokes/mlp=absent")
+    assert "the method of row 'prototypes' has no name" in refused('{ name = "pn" }', "{ novel_bias = 1.0 }")
     edited = tmp_path / "edited.toml"
     edited.write_text(file.read_text().replace('"pn" }', '"pn", novel_bias = 5.0 }'))
     result = runner.invoke(app, ["reproduce", str(edited), "-o", str(out), "--show"])
@@ -177,6 +179,19 @@ def test_a_table_goes_on_after_a_row_that_diverges_or_cannot_be_run(
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"yes"}
     again = CliRunner().invoke(app, ["reproduce", "one", "-o", str(tmp_path), "--only", "lcwof-5w1s,pn-5w1s"])
     assert "one: 2 runs, 1 of them there.\n" in again.output
+
+
+def test_what_the_data_cannot_give_is_said_before_a_base_model_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = {"mlp": {"recipe": "video.toml", "set": {"epochs": 1}}}
+    row = OurRow("yes", "pn", {"name": "pn"}, tuned=False)
+    what = Reproduction("digits", base, 1, (row,), "batch-norm", episodes=2, key="one")  # which has two novel classes
+    monkeypatch.setattr(cli, "reproductions", lambda: {"one": what})
+    result = CliRunner().invoke(app, ["reproduce", "one", "-o", str(tmp_path)])
+    assert "not all could be run: mlp/pn-5w1s" in str(result.exception)
+    assert "mlp/pn-5w1s: 5-way: digits/base-6 has 2 novel classes, so 1 to 2." in result.output
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_named_runs_are_done_in_the_order_of_their_names() -> None:

@@ -283,3 +283,6 @@ def test_images_in_an_npz_are_a_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "i.npz", images=pixels, labels=np.repeat(np.arange(5), 8))
     data = load_dataset("npz", tmp_path / "i.npz", base=3, val=1)
     assert data.images.pixels.shape == (40, 1, 12, 12) and data.size == 12 and len(data.split.base) == 3
+    np.savez(tmp_path / "o.npz", pictures=pixels, labels=np.repeat(np.arange(5), 8))
+    with pytest.raises(LcwofError, match=r"has the arrays .*pictures.*: `features` or `images` is needed beside"):
+        load_dataset("npz", tmp_path / "o.npz")

@@ -44,8 +44,8 @@ def test_an_episode_is_its_number(strokes: Dataset) -> None:
 @pytest.mark.parametrize(
     ("way", "shot", "words"),
     [
-        (7, 1, "--way 7: strokes/base-12 has 6 novel classes"),
-        (0, 1, "--way 0"),
+        (7, 1, "7-way: strokes/base-12 has 6 novel classes"),
+        (0, 1, "0-way: strokes/base-12 has 6 novel classes"),
         (2, 0, "--shot 0"),
         (2, 60, "has 60 images: 60-shot needs at least 61"),
     ],

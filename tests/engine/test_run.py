@@ -21,7 +21,7 @@ from lcwof.cli.main import app
 from lcwof.compute import Compute
 from lcwof.data import Dataset
 from lcwof.engine import Recipe, Run, evaluate_run, find_runs, learners_at_once, pick_device, read_recipe
-from lcwof.errors import LcwofError
+from lcwof.errors import Diverged, LcwofError
 from lcwof.methods import Base, State, Task
 from lcwof.methods.lcwof import LCwoF
 from lcwof.methods.pn import Prototypes
@@ -106,6 +106,17 @@ def test_a_run_begun_with_other_settings_is_not_mixed(
         evaluate_run(recipe(**other), strokes_model, strokes, tmp_path / "r")
     run = evaluate_run(recipe(**other), strokes_model, strokes, tmp_path / "r", overwrite=True)
     assert len(run.rows) == 9
+
+
+def test_an_attempt_that_came_to_nothing_is_not_in_the_way(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    wild = recipe("lcwof", **SHORT, **{"method.phase2.lr_head": 1e38})
+    with pytest.raises(Diverged):
+        evaluate_run(wild, strokes_model, strokes, tmp_path / "r")
+    assert (tmp_path / "r.partial" / "run.json").exists()
+    assert len(evaluate_run(recipe("pn"), strokes_model, strokes, tmp_path / "r").rows) == 9
+    assert not (tmp_path / "r.partial").exists()
 
 
 @pytest.mark.parametrize(("episodes", "at_once"), [(9, 1), (3, 4), (12, 5)])
@@ -287,7 +298,9 @@ def test_other_folders_are_not_runs(tmp_path: Path) -> None:
 
 
 def test_a_model_of_other_classes_is_refused(digits_model: BaseModel, strokes: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(LcwofError, match="trained on 6 other base classes than the data set's 12"):
+    with pytest.raises(
+        LcwofError, match="trained on 6 other base classes, of digits/base-6, than the 12 of strokes/base-12"
+    ):
         evaluate_run(recipe(), digits_model, strokes, tmp_path / "r")
     assert not list(tmp_path.iterdir())
 

@@ -177,14 +177,14 @@ def test_more_streams_are_added_to_a_finished_run(strokes: Dataset, strokes_mode
 
 
 def test_the_folder_of_the_other_protocol_is_not_gone_on_with(
-    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
 ) -> None:
-    def interrupted(*args, **options):  # type: ignore[no-untyped-def]
-        raise KeyboardInterrupt
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("lcwof.engine.run.run_episodes", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+        evaluate_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", progress=stop)
     with pytest.raises(LcwofError, match="begun with other settings"):
         stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
     with pytest.raises(LcwofError, match="this backbone has 2 stages"):

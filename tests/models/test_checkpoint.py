@@ -1,9 +1,11 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.models import BaseModel, save_tensors
 
@@ -47,6 +49,14 @@ def test_weights_of_another_backbone_are_refused(digits_model: BaseModel, tmp_pa
     refused(tmp_path / "m.safetensors", "does not fit the backbone 'resnet10'")
 
 
-def test_a_model_of_other_classes_is_refused(digits_model: BaseModel) -> None:
-    with pytest.raises(LcwofError, match="other base classes"):
-        digits_model.require_classes(("cat", "dog"))
+def test_a_model_of_other_classes_or_inputs_is_refused(digits_model: BaseModel, digits: Dataset) -> None:
+    digits_model.require(digits)
+    split = dataclasses.replace(digits.split, base=digits.split.base[:2])
+    with pytest.raises(
+        LcwofError, match="trained on 6 other base classes, of digits/base-6, than the 2 of digits/base-6"
+    ):
+        digits_model.require(dataclasses.replace(digits, split=split))
+    with pytest.raises(
+        LcwofError, match=r"trained on inputs of 1 x 8 x 8, of digits/base-6, and .* now has 1 x 16 x 16"
+    ):
+        digits_model.require(dataclasses.replace(digits, size=16))

@@ -93,6 +93,7 @@ class FewShotClassifier(BaseEstimator):
         for name in ("epochs", "memory", "image_size", "channels"):
             if getattr(self, name) < 1:
                 raise LcwofError(f"{name}={getattr(self, name)}: at least 1 is needed.")
+        _require_known(self.balance)
         images = self._read(X, y, skip_bad)
         if len(images.classes) < 2:
             raise LcwofError(f"fit needs at least two classes, found {len(images.classes)}.")
@@ -140,8 +141,7 @@ class FewShotClassifier(BaseEstimator):
         """Phases 2 and 3 on a few examples of new classes. Call it again for the next group of classes."""
         self._need_fit()
         balance = balance or self.balance
-        if balance not in RETAIN:
-            raise LcwofError(f"balance={balance!r}: choose one of {', '.join(RETAIN)}.")
+        _require_known(balance)
         new = self._read(X, y, skip_bad)
         known = set(self.classes_)
         repeated = [name for name in new.classes if name in known]
@@ -315,6 +315,11 @@ class FewShotClassifier(BaseEstimator):
     def _need_fit(self) -> None:
         if not hasattr(self, "base_"):
             raise LcwofError("this classifier has not been fitted: call fit(...) or load(...) first.")
+
+
+def _require_known(balance: str) -> None:
+    if balance not in RETAIN:
+        raise LcwofError(f"balance={balance!r}: choose one of {', '.join(RETAIN)}.")
 
 
 def _is_one(X: Any) -> bool:

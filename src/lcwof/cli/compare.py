@@ -117,7 +117,7 @@ def compare_stream(
     set_: Settings = None,
     json_: Json = False,
 ) -> None:
-    """The same for streams of sessions: methods tuned on pseudo-sessions, then run on the same streams.
+    """Run several methods on the same streams of sessions, each tuned on pseudo-sessions first, and compare them.
 
     Examples:
 

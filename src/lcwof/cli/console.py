@@ -20,7 +20,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from lcwof.data.datasets import dataset_entry
 from lcwof.engine import Recipe, read_recipe
+from lcwof.errors import LcwofError
 
 console = Console()
 errors = Console(stderr=True)
@@ -130,4 +132,10 @@ def recipe_of(section: str, given: dict[str, Any], *own: str) -> Recipe:
         for name, value in given.items()
         if value is not False and name not in _NOT_OF_RECIPES.union(own)
     }
-    return read_recipe(given["recipes"] or [], options, given["set_"] or [])
+    recipe = read_recipe(given["recipes"] or [], options, given["set_"] or [])
+    if given.get("root") and not dataset_entry(recipe.data.name).reads_files:
+        raise LcwofError(
+            f"--root {given['root']}: the data set {recipe.data.name} is built in and reads no files. Leave --root "
+            "out, or say with --data which data set lies there, for example --data folder."
+        )
+    return recipe

@@ -53,7 +53,7 @@ from lcwof.models import BaseModel
 from lcwof.models.checkpoint import require_writable, unfinished
 from lcwof.report import as_json, results_table
 
-DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`.")]
+DataName = Annotated[str | None, typer.Option("--data", help="A data set of `lcwof data list`; default: digits.")]
 Root = Annotated[str | None, typer.Option("--root", help="Folder the data lies in; default: $LCWOF_DATA.")]
 Model = Annotated[str | None, typer.Option("--model", help="Base model made by `lcwof pretrain`.")]
 BaseClasses = Annotated[

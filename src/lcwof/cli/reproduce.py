@@ -189,6 +189,9 @@ def _require_known(given: dict[str, str], wanted: list[Reproduction]) -> None:
             known |= {f"{what.data}/{name}" for name in named}
     if unknown := sorted(given.keys() - known):
         raise LcwofError(f"--base {', '.join(unknown)}: the base models asked for are {', '.join(sorted(known))}.")
+    for name, file in given.items():
+        if not Path(file).is_file():
+            raise LcwofError(f"--base {name}={file}: there is no such file.")
 
 
 def _to_do(what: Reproduction, only: list[str] | None) -> list[tuple[Place, str, OurRow]]:
@@ -239,9 +242,20 @@ def _run(
     others of the table are worth having."""
     failed = []
 
+    def give_up(place: Place, setting: str, row: OurRow, why: LcwofError | None = None) -> None:
+        name = f"{place}/{row.run}-{setting}"
+        failed.append(name)
+        if why:
+            errors.print(f"{name}: {why}", markup=False, soft_wrap=True)
+
     def attempt(place: Place, setting: str, row: OurRow) -> None:
         folder = runs / what.data / str(place)
         study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
+        try:
+            study.require_possible(what.entry(place, setting, row, start, "", None))  # before a base model is made
+        except LcwofError as error:
+            give_up(place, setting, row, error)
+            return
         file = _base(what, place, start, out, given, 0, study)
         pseudo = _base(what, place, start, out, given, what.pseudo, study) if what.pseudo and row.tuned else None
         entry = what.entry(place, setting, row, start, file, pseudo)
@@ -253,10 +267,10 @@ def _run(
         except LcwofError as error:
             if isinstance(error, OtherSettings):
                 seen.refused.add(folder / entry.name)
-            errors.print(f"{place}/{entry.name}: {error}", markup=False, soft_wrap=True)
-            done = None
-        if done is None:
-            failed.append(f"{place}/{entry.name}")
+            give_up(place, setting, row, error)
+            return
+        if done is None:  # it diverges, as has been said
+            give_up(place, setting, row)
             return
         points = done.path / POINTS
         if what.figure != "overview":

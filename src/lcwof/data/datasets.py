@@ -227,7 +227,10 @@ def folder(root: Path, skip_bad: bool, *, size: int = 84, base: int = 0, val: in
     needs="ROOT itself is the .npz file",
 )
 def npz(root: Path, *, base: int = 0, val: int = 0) -> Dataset:
-    images = read_features(root) if "features" in read_npz(root, "labels") else read_npz_images(root)
+    found = read_npz(root, "labels")
+    if not {"features", "images"} & found.keys():
+        raise LcwofError(f"{root} has the arrays {', '.join(found)}: `features` or `images` is needed beside `labels`.")
+    images = read_features(root) if "features" in found else read_npz_images(root)
     split = _own_split(images, _fifths(images.classes, base, val, root), root)
     size = 0 if images.is_features else images.pixels.shape[-1]
     augment = Augment.none() if images.is_features else DRAWINGS if size < 64 else Augment()

@@ -73,7 +73,7 @@ class EpisodeSource:
         """`novel`: novel classes and base test images; `val`: validation classes and held-out base training images."""
         classes = data.split.novel if part == "novel" else data.split.val
         if not 1 <= way <= len(classes):
-            raise LcwofError(f"--way {way}: {data.name} has {len(classes)} {part} classes, so 1 to {len(classes)}.")
+            raise LcwofError(f"{way}-way: {data.name} has {len(classes)} {part} classes, so 1 to {len(classes)}.")
         if shot < 1:
             raise LcwofError(f"--shot {shot}: at least one example a class is needed.")
         few = Pool.of(data.images.of_classes(classes))

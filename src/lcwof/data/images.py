@@ -109,6 +109,12 @@ class Dataset:
                     raise LcwofError(f"session {number} of {self.name}: class {name!r} has no images {kind}.")
                 seen.add(name)
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one network input: (C, H, W), or (D,)."""
+        pixels = self.images.pixels
+        return (pixels.shape[1],) if self.images.is_features else (pixels.shape[1], self.size, self.size)
+
     def base_labels(self, index: Tensor) -> Tensor:
         """Labels of base images as positions in `split.base`, the order of the base head."""
         position = {name: i for i, name in enumerate(self.split.base)}

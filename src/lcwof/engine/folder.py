@@ -63,13 +63,14 @@ class RunFolder:
                     raise LcwofError(f"{out} exists: choose another --out, or --overwrite to replace it. {why}")
                 if not described.exists():
                     folder.write(lambda: _copy(out, folder.partial))
-        if described.exists() and overwrite:
+        before = json.loads(described.read_text(encoding="utf-8")) if described.exists() and not overwrite else None
+        other = before is not None and decides(before) != decides(asked)
+        if other and folder._has_results():
+            raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
+        if described.exists() and (overwrite or other):
             shutil.rmtree(folder.partial)
-            folder._held = None
-        if described.exists():
-            before = json.loads(described.read_text(encoding="utf-8"))
-            if decides(before) != decides(asked):
-                raise LcwofError(f"{folder.partial} was begun with other settings: use --overwrite, or another --out.")
+            folder._held = before = None
+        if before is not None:
             folder.started -= before["seconds"]
             _remember(before, folder.about)
         else:
@@ -81,6 +82,11 @@ class RunFolder:
             folder.describe()
         folder._hold()
         return folder
+
+    def _has_results(self) -> bool:
+        """Whether the earlier attempt left anything to lose, or ended, like a method with a mistake, before it did."""
+        files = (file for kind in ("jsonl", "safetensors") for file in self.partial.glob(f"*.{kind}"))
+        return any(file.stat().st_size for file in files)
 
     def _hold(self) -> None:
         """Keep other processes out: each would take what this one does for what was left by one that was killed."""

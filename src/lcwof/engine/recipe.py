@@ -18,7 +18,8 @@ from lcwof.data.images import Dataset
 from lcwof.data.sessions import StreamSource, pseudo_sessions
 from lcwof.errors import LcwofError
 from lcwof.learning import Phase1
-from lcwof.methods import BEST, Method, get_method
+from lcwof.methods import Method, get_method
+from lcwof.methods.base import require_grid
 from lcwof.models import BaseModel
 
 RECIPES = Path(__file__).parent.parent / "recipes"  # those that come with lcwof
@@ -114,13 +115,7 @@ class Recipe:
     def grid(self) -> dict[str, Any]:
         """What `tune` tries: lists of values by setting of the method."""
         grid = dict(self.kind().grid) if self.tune.grid is None else flat(self.tune.grid)
-        for key, values in grid.items():
-            if not isinstance(values, (list, tuple)) or not values:
-                raise LcwofError(f"tune.grid.{key} = {values!r}: write a list of values to try.")
-            for value in values:
-                tree = dataclasses.asdict(self.method_config())
-                merge(tree, key.split("."), 0.0 if (key, value) == ("novel_bias", BEST) else value)
-                build(self.kind().Config, tree, "tune.grid")
+        require_grid(self.kind(), self.method_config(), grid, "tune.grid")
         return grid
 
     def compute(self, method: Method, episodes: int, sessions: int = 1) -> Compute:

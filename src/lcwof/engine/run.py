@@ -78,7 +78,7 @@ def evaluate_run(
     Running out of memory halves the number of episodes at once, and having been killed before any batch was done one
     that nobody asked for; nothing finished is lost.
     """
-    model.require_classes(data.split.base)
+    model.require(data)
     method = recipe.kind()(recipe.method_config())
     e = recipe.evaluate
     source = EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)

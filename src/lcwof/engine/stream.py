@@ -103,7 +103,7 @@ def stream_run(
     An interrupted run goes on after the last session that was finished. Running out of memory, or being killed twice in
     the same session, begins the streams in progress again, half as many at once.
     """
-    model.require_classes(data.split.base)
+    model.require(data)
     method = recipe.kind()(recipe.method_config())
     how = recipe.stream
     source = how.source(data)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lcwof.data.episodes import EpisodeSource
 from lcwof.data.images import Dataset
 from lcwof.data.sessions import pseudo_sessions
 from lcwof.engine.choose import (
@@ -104,6 +105,14 @@ class Study:
             if entry.protocol == "ifsl":
                 return stream_run(recipe, model, data, out, False, show, self.notice, fitting)
             return evaluate_run(recipe, model, data, out, False, show, self.notice, fitting)
+
+    def require_possible(self, entry: Entry) -> None:
+        """Refuse episodes, or streams, that the data set has not the classes or images for."""
+        data, e = self.data(entry.recipe.data), entry.recipe.evaluate
+        if entry.protocol == "ifsl":
+            entry.recipe.stream.source(data)
+        else:
+            EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
 
     def model(self, recipe: Recipe) -> BaseModel:
         key = str(recipe.model)

@@ -53,7 +53,7 @@ def prepare(
 ) -> tuple[Base, Any]:
     """What a method works with on a data set: inputs cut where the method starts to adapt, and its base fit. In streams
     there are no unlabelled images: validation classes come in later sessions."""
-    model.require_classes(data.split.base)
+    model.require(data)
     labels = data.base_labels(data.split.train)
     pool = Pool.of([data.split.train[labels == i] for i in range(len(data.split.base))])
     inputs = _inputs(model, data, method.adapt, compute or Compute(model.head.device))
@@ -128,6 +128,8 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
     for part in queries.split(step, dim=1):
         full = torch.cat([part, queries[:, : step - part.shape[1]]], dim=1)  # the last as long as the others: see `jit`
         found = method.logits(state, base.inputs.plain(full))
+        if not isinstance(found, Tensor):
+            raise LcwofError(f"{type(method).__name__}.logits returns a {type(found).__name__}, expected a Tensor.")
         if base.model.mirror:
             found = (found + method.logits(state, base.inputs.plain(full, mirrored=True))) / 2
         parts.append(found[:, : part.shape[1]])

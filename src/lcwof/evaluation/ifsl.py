@@ -53,10 +53,10 @@ def run_streams(
     draws = Randomness.of_episodes(seed, streams.numbers)["learning"]
     for number in range(done + 1, streams.count + 1):
         task, memory = _tasks(streams, number, draws, base.inputs.device)
-        chain = _last(method.grow(base, fitted, chain, task))
+        chain = _last(method.states_of("grow", method.grow(base, fitted, chain, task)))
         kept = method.kept(base, memory)
         last, measured = chain, None
-        for settled in method.settle(base, fitted, chain, memory):
+        for settled in method.states_of("settle", method.settle(base, fitted, chain, memory)):
             if measured is not None:
                 yield measured, chain
             last, measured = settled, None

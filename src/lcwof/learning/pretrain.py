@@ -79,8 +79,8 @@ class Training:
         self.data, self.how, self.device = data, how, device
         self.fast = device.type == "cuda"
         compute = Compute.choose(device, "float32", compiled=self.fast)
-        self.network = Network(build_backbone(how.backbone, _input_shape(data)), len(data.split.base), how).to(device)
-        _require_sides(self.network.backbone, how, _input_shape(data))
+        self.network = Network(build_backbone(how.backbone, data.input_shape), len(data.split.base), how).to(device)
+        _require_sides(self.network.backbone, how, data.input_shape)
         known = pretrained(how.backbone)
         if known:
             self.network.backbone.load_state_dict(known.weights())
@@ -233,7 +233,7 @@ class Training:
             "data": data.name,
             "classes": list(data.split.base),
             "images": len(data.split.train),
-            "inputs": [list(_input_shape(data)), list(data.mean), list(data.std), asdict(self.augment)],
+            "inputs": [list(data.input_shape), list(data.mean), list(data.std), asdict(self.augment)],
             "phase1": asdict(self.how),
         }
 
@@ -321,11 +321,11 @@ def _numbers(network: nn.Module) -> list[Tensor]:
 
 def _teacher(file: str, how: Phase1, data: Dataset) -> BaseModel:
     model = BaseModel.load(Path(file)).frozen()
-    model.require_classes(data.split.base)
-    mine, its = (_input_shape(data), data.mean, data.std), (model.shape, model.mean, model.std)
+    model.require(data)
+    mine, its = (data.input_shape, data.mean, data.std), (model.shape, model.mean, model.std)
     if mine != its:
         raise LcwofError(f"the teacher {file} looks at inputs of shape, mean and deviation {its}, not {mine}.")
-    _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {file}"), _input_shape(data))
+    _require_sides(model.backbone, replace(how, views=(), backbone=f"the teacher {file}"), data.input_shape)
     return model.frozen()
 
 
@@ -355,7 +355,7 @@ def _model(network: Network, data: Dataset, how: Phase1) -> BaseModel:
         network.backbone,
         network.head.weight.detach(),
         data.split.base,
-        _input_shape(data),
+        data.input_shape,
         data.mean,
         data.std,
     )
@@ -380,8 +380,3 @@ def base_accuracy(model: BaseModel, data: Dataset, index: Tensor) -> float:
         right += int((logits.argmax(1).cpu() == labels[at]).sum())
     backbone.train(was_training)
     return 100 * right / max(1, len(index))
-
-
-def _input_shape(data: Dataset) -> tuple[int, ...]:
-    pixels = data.images.pixels
-    return (pixels.shape[1],) if pixels.dim() == 2 else (pixels.shape[1], data.size, data.size)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from lcwof.config import without_default
+from lcwof.config import build, merge, without_default
 from lcwof.data.episodes import Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs
@@ -137,13 +137,19 @@ class Method(ABC):
     def learn(self, base: Base, fitted: Any, task: Task) -> Iterator[State]:
         """One task from the base classes on: E episodes of the generalized protocol."""
         state = self.start(base, fitted, len(task.support))
-        states = self.grow(base, fitted, state, task)
-        if not isinstance(states, Iterator):
-            raise LcwofError(f"{type(self).__name__}.grow must yield states: `yield`, not `return`.")
-        for grown in states:
+        for grown in self.states_of("grow", self.grow(base, fitted, state, task)):
             state = grown
             yield grown
-        yield from self.settle(base, fitted, state, task)
+        yield from self.states_of("settle", self.settle(base, fitted, state, task))
+
+    def states_of(self, hook: str, found: Any) -> Iterator[State]:
+        """What a hook yields, which a method of one's own may get wrong."""
+        if not isinstance(found, Iterator):
+            raise LcwofError(f"{type(self).__name__}.{hook} must yield states: `yield`, not `return`.")
+        for state in found:
+            if not isinstance(state, State):
+                raise LcwofError(f"{type(self).__name__}.{hook} yields a {type(state).__name__}, expected a State.")
+            yield state
 
     def kept(self, base: Base, memory: Task) -> int:
         """Images that `settle` wants kept: the exemplar memory of a stream."""
@@ -170,7 +176,10 @@ def register_method(name: str) -> Callable[[M], M]:
     def register(method: M) -> M:
         there = _METHODS.get(name)
         if there and (there.__module__, there.__qualname__) != (method.__module__, method.__qualname__):
-            raise LcwofError(f"a method is named {name!r} already, {there.__qualname__}: give yours another name.")
+            raise LcwofError(
+                f"a method is named {name!r} already, {there.__qualname__} of {inspect.getfile(there)}: give yours "
+                "another name."
+            )
         method.name = name
         _METHODS[name] = method
         return method
@@ -245,3 +254,19 @@ def _require_complete(kind: type[Method], file: Path) -> None:
         raise LcwofError(f"{file}: {kind.__name__} needs a Config, a dataclass of its settings, empty if it has none.")
     if without := without_default(config):
         raise LcwofError(f"{file}: settings need defaults; of {kind.__name__}.Config {', '.join(without)} has none.")
+    try:
+        build(config, dataclasses.asdict(config()), "Config")
+        require_grid(kind, config(), kind.grid, f"{kind.__name__}.grid")
+    except LcwofError as error:
+        raise LcwofError(f"{file}: {error}") from None
+
+
+def require_grid(kind: type[Method], config: Any, grid: Mapping[str, Any], where: str) -> None:
+    """Refuse a grid with values that the settings cannot have."""
+    for key, values in grid.items():
+        if not isinstance(values, (list, tuple)) or not values:
+            raise LcwofError(f"{where}.{key} = {values!r}: write a list of values to try.")
+        for value in values:
+            tree = dataclasses.asdict(config)
+            merge(tree, key.split("."), 0.0 if (key, value) == ("novel_bias", BEST) else value)
+            build(kind.Config, tree, where)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lcwof.data.images import Dataset
 from lcwof.errors import LcwofError
 from lcwof.models.backbones import Backbone, build_backbone
 from lcwof.models.checkpoint import load_tensors, save_tensors
@@ -51,16 +52,24 @@ class BaseModel:
         self.head = self.head.to(device)
         return self
 
-    def require_classes(self, classes: Sequence[str]) -> None:
-        """Refuse a data set whose base classes are not the ones this model was trained on."""
-        if tuple(classes) != self.classes:
-            other = next((c for c in self.classes if c not in set(classes)), None)
+    def require(self, data: Dataset) -> None:
+        """Refuse a data set whose base classes, or images, are not like those this model was trained on."""
+        asked, told = data.split.base, self.about.get("data")
+        its = f", of {told}," if told else ""
+        if asked != self.classes:
+            other = next((c for c in self.classes if c not in set(asked)), None)
             hint = f"the model knows {other!r}, which the data set does not" if other else "in another order"
-            if not other and len(self.classes) < len(classes):
+            if not other and len(self.classes) < len(asked):
                 hint = "the model lacks some; was it made with --pseudo?"
             raise LcwofError(
-                f"the model was trained on {len(self.classes)} other base classes than the data set's "
-                f"{len(classes)} ({hint}): use the data set and options of its pretraining."
+                f"the model was trained on {len(self.classes)} other base classes{its} than the {len(asked)} of "
+                f"{data.name} ({hint}): use the data set and options of its pretraining."
+            )
+        if data.input_shape != self.shape:
+            mine, other = (" x ".join(map(str, shape)) for shape in (self.shape, data.input_shape))
+            raise LcwofError(
+                f"the model was trained on inputs of {mine}{its} and {data.name} now has {other}: use the options of "
+                "its pretraining, such as --set data.options.size=..."
             )
 
     def told(self) -> dict[str, Any]:

@@ -217,7 +217,9 @@ def read_reproduction(file: Path) -> Reproduction:
     if found.figure and found.figure not in {figure.key for figure in paper_figures()}:
         raise LcwofError(f"{file}: the paper has no figure {found.figure!r}.")
     for row in found.rows:
-        get_method(str(row.method.get("name")))
+        if "name" not in row.method:
+            raise LcwofError(f'{file}: the method of row {row.name!r} has no name: write method = {{ name = "..." }}.')
+        get_method(str(row.method["name"]))
     _require_sound(found, file)
     return found
 
