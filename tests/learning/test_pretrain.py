@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,8 @@ def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_p
     teacher.save(tmp_path / "teacher.safetensors")
     how = dataclasses.replace(QUICK, teachers=(str(tmp_path / "teacher.safetensors"),), taught_part=1.0)
     student = pretrain(digits, how, CPU)
+    assert student.told()["phase1"]["teachers"] == [teacher.known_as], "wherever its file lies"
+    assert re.fullmatch(r"\w+ \(epoch \d+, \d+\.\d\d% of held-out images\)", teacher.known_as)
     rolled = dataclasses.replace(student, head=student.head.roll(-1, 0))
     assert base_accuracy(student, digits, digits.split.test) < 10
     assert base_accuracy(rolled, digits, digits.split.test) > 70, "even though the epoch kept is the least like it"

@@ -187,7 +187,7 @@ class Training:
         model.view, model.mirror = max(found, key=lambda shown: found[shown])
         model.about = {
             "data": self.data.name,
-            "phase1": asdict(self.how),
+            "phase1": {**asdict(self.how), "teachers": [teacher.known_as for teacher in self.teachers]},
             "epoch": self.best.epoch,
             "select accuracy": found[model.view, model.mirror],
             "views": {f"{view or 'crop'}{', mirrored' * mirror}": found[view, mirror] for view, mirror in found},

@@ -76,6 +76,13 @@ class BaseModel:
         """What runs say of the model they were made with, and are compared by."""
         return {**self.about, "mirror": True} if self.mirror else self.about
 
+    @property
+    def known_as(self) -> str:
+        """Which model it is, whatever file it lies in: what those that it teaches say of it."""
+        figures = {"epoch": "epoch {}", "select accuracy": "{:.2f}% of held-out images"}
+        told = [words.format(self.about[key]) for key, words in figures.items() if key in self.about]
+        return self.backbone_name + (f" ({', '.join(told)})" if told else "")
+
     def description(self) -> dict[str, Any]:
         return {
             "backbone": self.backbone_name,

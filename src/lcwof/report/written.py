@@ -108,8 +108,8 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
         mirror = ", tests on the mean over image and mirror image" if model.get("mirror") else ""
         known = pretrained(model.get("phase1", {}).get("backbone", ""))
         begun = f", begun from weights that know {known.knows}" if known else ""
-        teachers = len(model.get("phase1", {}).get("teachers", ()))
-        taught = f", taught by {teachers} other base model{'s' * (teachers > 1)}" if teachers else ""
+        teachers = model.get("phase1", {}).get("teachers", ())
+        taught = f", taught by {' and '.join(teachers)}" if teachers else ""
         told = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
         models[str(place)] = f"Base model {place}: {told}."
     notes += models.values()
