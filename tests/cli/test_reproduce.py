@@ -23,12 +23,12 @@ from lcwof.engine.recipe import Data, Tune
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.models import BaseModel
+from lcwof.report.cells import Runs
 from lcwof.report.panels import panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.reproduction import (
     OurRow,
     Reproduction,
-    Runs,
     read_reproduction,
     reproductions,
 )

@@ -25,11 +25,11 @@ from lcwof.learning import Phase1
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import require_writable, write_aside
 from lcwof.report import paper_figures, paper_tables
+from lcwof.report.cells import Runs
 from lcwof.report.reproduction import (
     OurRow,
     Place,
     Reproduction,
-    Runs,
     base_recipe,
     read_reproduction,
     reproductions,

@@ -10,8 +10,10 @@ from math import nan
 from typing import Any
 
 from lcwof.report import markup
+from lcwof.report.cells import Compared, ComparedPart, ComparedRow
 from lcwof.report.export import latex_text
-from lcwof.report.reproduction import Compared, ComparedPart, ComparedRow, PaperColumn, Reproduction
+from lcwof.report.paper import PaperColumn
+from lcwof.report.reproduction import Reproduction
 from lcwof.report.table import difference_words, paired_json
 
 _MEANING = (

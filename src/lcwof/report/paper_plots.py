@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from lcwof.engine.run import Run
 from lcwof.errors import LcwofError
+from lcwof.report.cells import Runs
 from lcwof.report.curves import Curves, learning_curves
 from lcwof.report.figures import BASE, HM, NOVEL
 from lcwof.report.panels import Line, Panel
-from lcwof.report.reproduction import OurRow, Reproduction, Runs
+from lcwof.report.reproduction import OurRow, Reproduction
 
 _LOOKS = {"N/J": (NOVEL, False), "N/N": (NOVEL, True), "B/J": (BASE, False), "B/B": (BASE, True), "hm": (HM, False)}
 _DROP = {"N/J": 1.0, "B/B": 3.0}  # points that a measure may lie under its best where lambda still serves

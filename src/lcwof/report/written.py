@@ -12,6 +12,7 @@ from lcwof.engine.overview import Points
 from lcwof.models import pretrained
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
+from lcwof.report.cells import Runs, compared
 from lcwof.report.compare import paired_difference
 from lcwof.report.figures import as_svg, save_png
 from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
@@ -19,7 +20,7 @@ from lcwof.report.page import html_page
 from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
 from lcwof.report.points import points_figure, points_spec, title_of
-from lcwof.report.reproduction import Reproduction, Runs, compared
+from lcwof.report.reproduction import Reproduction
 from lcwof.report.table import difference_words
 
 POINTS = "points.json"  # in a run's folder: the test samples of one episode after each phase
