@@ -12,7 +12,13 @@ from lcwof.cli.main import app
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("asked", ["mini-gfsl", "early-stop", "training-curves", "overview", "benchmarks/views.toml"])
+PUBLISHED = (
+    "mini-gfsl early-stop lambda-after-phase2 lambda-after-phase3 length-of-phase2 no-phase2 overview training-curves "
+    "weight-decay benchmarks/views.toml"
+).split()
+
+
+@pytest.mark.parametrize("asked", PUBLISHED)
 def test_what_is_published_is_what_the_published_episodes_come_to(asked: str, tmp_path: Path) -> None:
     name = Path(asked).stem
     shutil.copytree(ROOT / "results" / "episodes" / "mini-imagenet", tmp_path / "mini-imagenet")

@@ -65,7 +65,8 @@ def overview(
         best = query_logits(method, state, base, queries)[0].softmax(-1).max(-1)
         found, sure = best.indices.cpu(), best.values.cpu()
         columns = (where[:, 0], where[:, 1], answers, answers >= known, sure, found == answers)
-        return Points(phase, *(column.tolist() for column in columns))
+        told = (c.double().round(decimals=3) if c.is_floating_point() else c for c in columns)
+        return Points(phase, *(column.tolist() for column in told))
 
     state = method.start(base, fitted, 1)
     shown = [points("phase 1", state)]

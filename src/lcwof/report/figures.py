@@ -34,7 +34,8 @@ def quiet_axes(figure: Figure, box: tuple[float, float, float, float]) -> Any:
     ax = figure.add_axes(box)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(FAINT)
-    ax.tick_params(colors=QUIET, labelsize=SIZE, length=0, pad=5)
+    ax.tick_params(which="both", colors=QUIET, length=0)
+    ax.tick_params(labelsize=SIZE, pad=5)
     ax.grid(axis="y", color=FAINT, linewidth=0.6)
     ax.set_axisbelow(True)
     return ax
