@@ -127,7 +127,7 @@ def reproduce(
             if not there:
                 errors.print(f"{what.key}: none of its runs is there.")
     if failed:
-        raise LcwofError(f"not all could be run: {', '.join(failed)}; what is there of them is written.")
+        raise LcwofError(f"not all could be run: {', '.join(failed)}.")
 
 
 @dataclasses.dataclass
