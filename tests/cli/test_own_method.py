@@ -111,6 +111,8 @@ def test_what_a_method_lacks_is_said_when_it_is_loaded(mine: Path) -> None:
     assert "of Mine.Config length has none" in said("length: float = ", "length: float  # ")
     assert said('"length": (', '"lenght": (').endswith("unknown key Mine.grid.lenght: did you mean 'length'?")
     assert "Mine.grid.length = 0.5: write a list of values to try" in said("(0.25, 0.5, 1.0)", "0.5")
+    lost = said("    grid = ", "    stop = ('mine', 'epochs')\n    grid = ")
+    assert lost.endswith("Mine.stop: no setting is named 'epochs'.")
     assert "Config.length = '0.5' is a str, expected float" in said("length: float = 0.5", "length: float = '0.5'")
 
 

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from lcwof.config import build, merge, without_default
+from lcwof.config import build, flat, merge, without_default
 from lcwof.data.episodes import Pool
 from lcwof.errors import LcwofError
 from lcwof.learning import Inputs
@@ -105,16 +106,18 @@ class Method(ABC):
 
     @property
     def adapt(self) -> int:
-        """How many stages of the backbone change while learning: the inputs end where they begin."""
-        return 0
+        """How many stages of the backbone change while learning, where the inputs end: a setting that a Config may
+        have."""
+        return getattr(self.config, "adapt", 0)
 
     def stopping(self) -> tuple[str, str] | None:
         """`stop` with these settings."""
         return self.stop
 
     def phases(self) -> dict[str, int]:
-        """The phases that `learn` goes through and their epochs; empty for closed forms."""
-        return {}
+        """The phases that `learn` goes through and their epochs: here, the one that `stop` names; none for closed
+        forms."""
+        return {} if self.stop is None else {self.stop[0]: attrgetter(self.stop[1])(self.config)}
 
     def fit_base(self, base: Base) -> Any:
         """What the method prepares from base data, once for all episodes."""
@@ -257,6 +260,8 @@ def _require_complete(kind: type[Method], file: Path) -> None:
     try:
         build(config, dataclasses.asdict(config()), "Config")
         require_grid(kind, config(), kind.grid, f"{kind.__name__}.grid")
+        if kind.stop and kind.stop[1] not in flat(dataclasses.asdict(config())):
+            raise LcwofError(f"{kind.__name__}.stop: no setting is named {kind.stop[1]!r}.")
     except LcwofError as error:
         raise LcwofError(f"{file}: {error}") from None
 

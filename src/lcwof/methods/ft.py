@@ -36,13 +36,6 @@ class FineTune(Method):
     stop = ("fine-tuning", "descent.epochs")
     config: FineTuneConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"fine-tuning": self.config.descent.epochs}
-
     def start(self, base: Base, fitted: None, learners: int) -> FineTuneState:
         return FineTuneState("fine-tuning", 0, Learners.start(base.inputs, learners))
 

@@ -59,13 +59,6 @@ class ICaRL(Method):
     stop = ("learning", "descent.epochs")
     config: ICaRLConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"learning": self.config.descent.epochs}
-
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:
         """Exemplars of the base classes and their labels."""
         return herded(base, self.config.exemplars)

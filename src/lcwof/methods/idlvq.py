@@ -126,13 +126,6 @@ class References(Method):
     stop = ("learning", "descent.epochs")
     config: ReferencesConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"learning": self.config.descent.epochs}
-
     def fit_base(self, base: Base) -> Fitted:
         config, device = self.config, base.inputs.device
         quantizer = Quantizer(BaseTail(base.inputs), base_means(base, normalise=True)).to(device)

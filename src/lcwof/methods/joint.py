@@ -42,13 +42,6 @@ class Joint(Method):
     settles = True
     config: JointConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"joint": self.config.descent.epochs}
-
     def start(self, base: Base, fitted: None, learners: int) -> JointState:
         return JointState("joint", 0, Learners.start(base.inputs, learners))
 

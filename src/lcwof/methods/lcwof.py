@@ -71,10 +71,6 @@ class LCwoF(Method):
     settles = True
     config: LCwoFConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
     def phases(self) -> dict[str, int]:
         return {"phase 2": self.config.phase2.epochs, "phase 3": self.config.phase3.epochs}
 

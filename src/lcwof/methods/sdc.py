@@ -55,13 +55,6 @@ class Drift(Method):
     stop = ("learning", "descent.epochs")
     config: DriftConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"learning": self.config.descent.epochs}
-
     def fit_base(self, base: Base) -> Tensor:
         return base_means(base, normalise=True)
 

@@ -145,13 +145,6 @@ class Topic(Method):
     stop = ("learning", "descent.epochs")
     config: TopicConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"learning": self.config.descent.epochs}
-
     def fit_base(self, base: Base) -> Fitted:
         embedded = F.normalize(torch.cat(base_embeddings(base)), dim=-1)
         nodes = neural_gas(embedded, self._count(base), self.config, base.fitting)

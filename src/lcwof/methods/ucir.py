@@ -79,13 +79,6 @@ class UCIR(Method):
     stop = ("learning", "descent.epochs")
     config: UCIRConfig
 
-    @property
-    def adapt(self) -> int:
-        return self.config.adapt
-
-    def phases(self) -> dict[str, int]:
-        return {"learning": self.config.descent.epochs}
-
     def fit_base(self, base: Base) -> Fitted:
         return (
             *herded(base, self.config.exemplars),
