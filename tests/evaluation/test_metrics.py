@@ -72,6 +72,11 @@ def test_the_interval_is_the_real_95_percent_interval() -> None:
     assert half == pytest.approx(1.96 * values.std(ddof=1) / np.sqrt(600))
 
 
+def test_a_mean_is_the_same_under_every_python() -> None:
+    """`sum` rounds at every step before Python 3.12, and not since."""
+    assert mean_and_interval([0.1] * 10)[0] == 0.1
+
+
 def test_of_few_values_the_interval_is_student_s() -> None:
     values = np.array([60.0, 61.5, 59.0, 62.0, 60.5])
     _, half = mean_and_interval(values.tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class StreamRun:
         found = []
         for session in range(1, self.sessions + 1):
             rows = [row["origins"] for row in self.rows if row["session"] == session]
-            found.append([sum(values) / len(values) for values in zip(*rows, strict=True)])
+            found.append([fmean(values) for values in zip(*rows, strict=True)])
         return found
 
     @classmethod

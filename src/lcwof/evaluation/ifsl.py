@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -135,6 +136,6 @@ def summary_measures(sessions: list[dict[str, Any]]) -> dict[str, float]:
     joint, fallen = [float(s["J/J"]) for s in sessions], forgotten(sessions)
     return {
         "drop": joint[0] - joint[-1],
-        "average": sum(joint) / len(joint),
-        "forgetting": sum(fallen) / len(fallen) if fallen else 0.0,
+        "average": fmean(joint),
+        "forgetting": fmean(fallen) if fallen else 0.0,
     }

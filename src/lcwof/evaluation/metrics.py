@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
+from math import fsum, sqrt
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -115,10 +116,10 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
     (2.0, 0.196987411791)
     """
     n = len(values)
-    mean = sum(values) / n
+    mean = fmean(values)  # `sum` of the same floats comes to another one before Python 3.12
     if n < 2:
         return mean, float("nan")
-    deviation = sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
+    deviation = sqrt(fsum((v - mean) ** 2 for v in values) / (n - 1))
     return mean, round(_quantile(n) * deviation / sqrt(n), 12)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from statistics import fmean
 
 from lcwof.engine.stream import StreamRun
 from lcwof.report.confusion import ClassAccuracy
@@ -111,9 +112,9 @@ def _best_and_worst(run: StreamRun, name: str, classes: Sequence[Sequence[ClassA
     rows = []
     outcomes = class_outcomes(run)
     for at, part in enumerate(classes, start=1):
-        mean = sum(c.accuracy for c in part) / len(part)
+        mean = fmean(c.accuracy for c in part)
         fallen = [c.forgotten for c in outcomes if c.session == at and c.forgotten is not None]
-        fell = f"{round(sum(fallen) / len(fallen), 1) + 0.0:.1f}" if fallen else "–"  # no -0.0
+        fell = f"{round(fmean(fallen), 1) + 0.0:.1f}" if fallen else "–"  # no -0.0
         ends = [f"<td>{escape(c.name)}<i>{c.accuracy:.1f}</i></td>" for c in (part[0], part[-1])]
         rows.append(row("1, base" if at == 1 else str(at), [f"<td>{mean:.1f}</td>", f"<td>{fell}</td>", *ends]))
     caption = f"<b>{escape(name)}</b> right in the end by the session that classes came in, %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
+from statistics import fmean
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -125,7 +126,7 @@ def class_outcomes(run: StreamRun) -> list[ClassOutcome]:
             found.setdefault(who, []).append((last, fell))
     outcomes = []
     for (session, name), values in sorted(found.items(), key=lambda item: item[0][0]):
-        accuracy = sum(last for last, _ in values) / len(values)
+        accuracy = fmean(last for last, _ in values)
         lost = [value for _, value in values if value is not None]
-        outcomes.append(ClassOutcome(name, session, accuracy, sum(lost) / len(lost) if lost else None))
+        outcomes.append(ClassOutcome(name, session, accuracy, fmean(lost) if lost else None))
     return outcomes

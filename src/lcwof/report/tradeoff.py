@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import fsum
 
 from lcwof.engine.run import Run
 from lcwof.report.curves import learning_curves
@@ -45,7 +46,7 @@ def area_under_tradeoff(base: Sequence[float], novel: Sequence[float]) -> float:
     """
     points = sorted(zip(base, novel, strict=True), key=lambda point: (point[0], -point[1]))
     steps = pairwise(points)
-    return sum((b2 - b1) / 100 * (n1 + n2) / 200 for (b1, n1), (b2, n2) in steps)
+    return fsum((b2 - b1) / 100 * (n1 + n2) / 200 for (b1, n1), (b2, n2) in steps)
 
 
 def tradeoff(run: Run) -> Tradeoff | None:
