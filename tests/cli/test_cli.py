@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sys
 from collections.abc import Callable
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from lcwof.cli import demo as demo_module
+from lcwof.cli import main as main_module
 from lcwof.cli.main import app
 from lcwof.data import Dataset, datasets, load_dataset
 from lcwof.data.images import Session
@@ -312,3 +315,11 @@ def test_demo_end_to_end_with_few_episodes(tmp_path: Path, monkeypatch: pytest.M
     assert len(list((tmp_path / "out").glob("*w*s"))) == 8
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("phase 2") >= 2 and page.count('class="plot"') > 8 + 8
+
+
+def test_signs_that_the_terminal_lacks_stop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(main_module, "app", lambda: print("57.9 ± 0.5", flush=True))
+    main_module.main()
+    assert written.getvalue().split() == [b"57.9", b"?", b"0.5"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated
 
 import torch
@@ -68,6 +69,9 @@ app.add_typer(data.app, name="data", rich_help_panel="Experiments")
 
 def main() -> None:
     """Run the command line; what the user can put right ends as one sentence and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where the encoding lacks a sign, as in a file on Windows
     try:
         app()
     except LcwofError as error:
