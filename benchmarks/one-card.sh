@@ -4,7 +4,7 @@
 #
 #   bash benchmarks/one-card.sh DATA RUNS
 #
-# To go on with the published runs, copy them first (results/README.md says which to leave out):
+# To go on with the published runs, copy them first:
 #   cp -r results/episodes/mini-imagenet RUNS/mini-imagenet
 #
 # TABLES: which; FIRST: what one of the processes begins with; AT_ONCE: learners side by side.

@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 KEYS = [
-    *("mini-gfsl", "early-stop", "lambda-after-phase2", "lambda-after-phase3", "length-of-phase2", "no-phase2"),
-    *("overview", "training-curves", "weight-decay", "benchmarks/views.toml"),
+    *("mini-gfsl", "alternate-phases", "batch-norm", "batch-ratios", "cosine-bias", "distillation-more-ways"),
+    *("early-stop", "lambda-after-phase2", "lambda-after-phase3", "length-of-phase2", "no-phase2", "overview"),
+    *("training-curves", "weight-decay", "benchmarks/views.toml"),
 ]
 
 
