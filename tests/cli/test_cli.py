@@ -98,7 +98,7 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     ]
     short = ["--set", "method.phase2.epochs=6", "--set", "method.phase3.epochs=4", "--set", "tune.episodes=2"]
     said = lcwof(*words, "--methods", "lcwof,pn", *short)
-    assert "hm less lcwof's" in said and "novel_bias" in said and (tmp_path / "c" / "report.html").exists()
+    assert "to lcwof: hm less lcwof's" in said and "novel_bias" in said and (tmp_path / "c" / "report.html").exists()
     assert "2 validation episodes" in (tmp_path / "c" / "pn.toml").read_text()
     about = tmp_path / "c" / "pn" / "run.json"
     before = json.loads(about.read_text())

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from streams_by_hand import make_stream
 
 from lcwof.engine import Run, StreamRun
 from lcwof.evaluation import MEASURES
@@ -156,3 +157,25 @@ def test_streams_that_repeat_each_other_count_once_in_a_cell() -> None:
     first, *_ = compared(KNOWN["mini-ifsl"], {(Place("resnet12"), "5w5s", "pn"): StreamRun(Path("pn"), about, rows)})
     cells = {row.name: row.cells for row in first.rows}["PN"]
     assert {(cell.mean, cell.interval, cell.over) for cell in cells} == {(40.0, None, 1)}
+
+
+def test_what_others_have_printed_since_stands_below() -> None:
+    what = KNOWN["mini-ifsl-joint"]
+    (part,) = compared(what, {})
+    cells = {row.name: [cell.printed for cell in row.cells] for row in part.rows}
+    assert cells["NC-FSCIL, since the paper"] == [84.02, *[None] * 7, 58.31] and list(cells)[-4].startswith("CEC")
+    assert all(cell.mean is None for cell in part.rows[-1].cells)
+    assert "ACASTLE" in " ".join(KNOWN["mini-gfsl"].remarks) and KNOWN["mini-gfsl"].remarks[2].startswith("Since the")
+    (other,) = compared(dataclasses.replace(what, data="strokes"), {})
+    assert not [row for row in other.rows if "since" in row.name], "printed numbers are of the paper's data"
+
+
+def test_rows_of_streams_are_paired_in_their_last_session() -> None:
+    runs: Runs = {
+        (Place("resnet12"), "5w5s", "lcwof"): make_stream("lcwof", [40.0, 44.0]),
+        (Place("resnet12"), "5w5s", "pn"): make_stream("pn", [39.0, 42.0]),
+    }
+    first, *_ = compared(KNOWN["mini-ifsl"], runs)
+    apart = {row.name: row.apart for row in first.rows if row.apart}
+    assert {name: found["5w5s"].mean for name, found in apart.items()} == {"PN": -1.5}
+    assert '| 5w5s hm of the last session to "LCwoF lim" |' in beside_markdown(KNOWN["mini-ifsl"], [first], [])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -36,9 +38,9 @@ from lcwof.engine.choose import require_pseudo
 from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names, own_code
 from lcwof.report import as_json, results_table, sessions_table, streams_json, write_report
-from lcwof.report.compare import Paired, by_setting, method_name, reference, to_reference
-from lcwof.report.stream_compare import alike, stream_to_reference
-from lcwof.report.table import difference_words, tuning
+from lcwof.report.compare import by_setting, method_name, reference
+from lcwof.report.stream_compare import alike, reference_words
+from lcwof.report.table import tuning
 
 Methods = Annotated[str, typer.Option(help="Names, or files of your own (mine.py:Mine), commas between; or all.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, or to go on in.")]
@@ -87,7 +89,7 @@ def compare(
         return
     console.print(results_table(runs))
     ranked = next(iter(by_setting(runs).values()))
-    _differences([(run, to_reference(run, ranked)) for run in ranked], method_name(reference(ranked)))
+    _chosen(ranked)
     say(f"Report: {page}")
 
 
@@ -144,7 +146,7 @@ def compare_stream(
     for measure in ("hm", "J/J"):
         console.print(sessions_table(runs, measure))
     ranked = next(iter(alike(runs).values()))
-    _differences([(run, stream_to_reference(run, ranked)) for run in ranked], method_name(reference(ranked)))
+    _chosen(ranked, {f"hm less {method_name(reference(ranked))}'s": [reference_words(run, ranked) for run in ranked]})
     say(f"Report: {page}")
 
 
@@ -177,16 +179,17 @@ def _run(study: Study, entries: list[Entry]) -> list[Run | StreamRun]:
         return study.run(entries)
 
 
-def _differences(found: list[tuple[Run | StreamRun, Paired | None]], other: str) -> None:
-    """hm (of streams after the last session) against another run's on the same episodes or streams, how long each took,
-    and what was chosen for it."""
+def _chosen(runs: Sequence[Run | StreamRun], more: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+    """How long each run took, and what was chosen for it; before that columns of one's own, by heading."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("method", f"hm less {other}'s", "s to tune", "s to test", "chosen without test data"):
-        table.add_column(heading, justify="right" if heading[1:2] == " " or heading.startswith("hm") else "left")
-    for run, paired in found:
-        gap = "–" if paired is None else difference_words(paired)
+    table.add_column("method")
+    for heading in (*more, "s to tune", "s to test"):
+        table.add_column(heading, justify="right")
+    table.add_column("chosen without test data")
+    for i, run in enumerate(runs):
         chosen = tuning(run) or {}
         took = f"{chosen['seconds']:.0f}" if "seconds" in chosen else "–"
         settings = all_shown(chosen.get("settings", {}))
-        table.add_row(method_name(run), gap, took, f"{run.about['seconds']:.0f}", settings or "–")
+        own = [cells[i] for cells in more.values()]
+        table.add_row(method_name(run), *own, took, f"{run.about['seconds']:.0f}", settings or "–")
     console.print(table)

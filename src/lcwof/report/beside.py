@@ -108,7 +108,8 @@ def beside_latex(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
 
 
 def _apart_heads(part: ComparedPart) -> list[str]:
-    return [f'{setting} hm to "{part.reference}"' for setting in _settings_apart(part)]
+    what = "hm" if part.columns[0].session is None else "hm of the last session"
+    return [f'{setting} {what} to "{part.reference}"' for setting in _settings_apart(part)]
 
 
 def _apart(part: ComparedPart, row: ComparedRow) -> list[str]:

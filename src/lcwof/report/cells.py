@@ -11,6 +11,7 @@ from lcwof.engine import Run, StreamRun
 from lcwof.report.compare import Paired, paired_difference
 from lcwof.report.paper import PaperColumn
 from lcwof.report.reproduction import OurRow, Place, Reproduction
+from lcwof.report.stream_compare import stream_difference
 
 _ROUNDED = 0.0151  # how far a printed hm may be from that of the printed N/J and B/J, all three rounded
 
@@ -33,7 +34,7 @@ class Compared(NamedTuple):
 class ComparedRow(NamedTuple):
     name: str
     cells: list[Compared]
-    apart: dict[str, Paired]  # by setting: hm less that of the reference, over the episodes that both have
+    apart: dict[str, Paired]  # by setting: hm less that of the reference, over the episodes or streams that both have
 
 
 class ComparedPart(NamedTuple):
@@ -48,7 +49,8 @@ Runs = dict[tuple[Place, str, str], Run | StreamRun]  # by place, setting and th
 
 
 def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
-    """The table, cell by cell: the rows that the paper prints in its order, then those that it does not."""
+    """The table, cell by cell: the rows that the paper prints in its order, then those that it does not, then what
+    others have printed since."""
     assert what.paper is not None
     runs = {key: _first(run, what.episodes) for key, run in runs.items()}
     found: list[ComparedPart] = []
@@ -64,6 +66,7 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
         printed_rows = [row for row in part.rows if what.same_data or row.name in ours]
         lines = [(row.name, row.cells if what.same_data else nothing) for row in printed_rows]  # a name may come twice
         lines += [(name, nothing) for name in ours if name not in dict(lines)]
+        lines += [(f"{row.name}, since the paper", row.cells) for row in part.since if what.same_data]
         rows = []
         for name, printed in lines:
             row = ours.get(name)
@@ -83,6 +86,8 @@ def _first(run: Run | StreamRun, episodes: int) -> Run | StreamRun:
 
 def _apart(reference: str, place: Place, setting: str, row: OurRow | None, runs: Runs) -> Paired | None:
     ours, other = (runs.get((place, setting, name)) for name in (row.run if row else "", reference))
+    if isinstance(ours, StreamRun) and isinstance(other, StreamRun):
+        return stream_difference(ours, other)
     if ours is other or not isinstance(ours, Run) or not isinstance(other, Run):
         return None
     return paired_difference(ours, other)

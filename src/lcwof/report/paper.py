@@ -50,6 +50,7 @@ class PaperPart:
     settings: tuple[str, ...]
     measures: tuple[str, ...]
     rows: tuple[PaperRow, ...]
+    since: tuple[PaperRow, ...] = ()  # what others have printed for the same benchmark since the paper
     sessions: tuple[int, ...] = ()
     split: str = ""  # where a table has several splits of the data
 
@@ -63,6 +64,7 @@ class PaperRemark:
     """Something that a reader of the printed numbers should know."""
 
     text: str
+    who: str = "The paper"
     row: str = ""  # the name of the row it is about, if it is about one
     setting: str = ""
 
@@ -73,7 +75,7 @@ class PaperRemark:
         >>> PaperRemark("hm is 14.", row="iCaRL", setting="5w5s").said
         'The paper, iCaRL, 5w5s: hm is 14.'
         """
-        return f"{', '.join(filter(None, ('The paper', self.row, self.setting)))}: {self.text}"
+        return f"{', '.join(filter(None, (self.who, self.row, self.setting)))}: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,6 @@ def paper_figures() -> list[PaperFigure]:
 def _read_table(path: Path) -> PaperTable:
     table = read_toml(path)
     for part in table["parts"]:
-        for row in part["rows"]:
+        for row in (*part["rows"], *part.get("since", ())):
             row["cells"] = [None if cell == "-" else cell for cell in row["cells"]]
     return build(PaperTable, table, path.stem)

@@ -70,7 +70,11 @@ def same_streams(a: StreamRun, b: StreamRun) -> bool:
 def stream_to_reference(run: StreamRun, group: Sequence[StreamRun]) -> Paired | None:
     """hm of the last session minus the reference's over the same streams; None for the reference itself, and where the
     streams are others."""
-    other = reference(group)
+    return stream_difference(run, reference(group))
+
+
+def stream_difference(run: StreamRun, other: StreamRun) -> Paired | None:
+    """hm of the last session, a stream's minus the same one's of another run; None where the streams are others."""
     if run is other or not same_streams(run, other):
         return None
     counted = max(len(run.distinct), len(other.distinct))  # a stream that all others repeat is paired with each

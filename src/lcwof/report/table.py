@@ -69,20 +69,43 @@ def results_table(runs: Sequence[Run]) -> Group:
 
 
 def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) -> Table:
+    """Of several runs, how far hm is from the reference's stands in the place of am, to which it is closest."""
+    names = COLUMNS if len(group) < 2 else COLUMNS[:-1]
+    apart = {id(run): to_reference(run, group) for run in group}
     counts = sorted({len(run.rows) for run in group})
     title = f"{setting}, {'–'.join(map(str, counts))} episodes"
-    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    apart_by = 1 if len(group) < 2 else 0  # spaces, beside one that always is
+    padding = (0, apart_by, 0, 0)
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=padding)
     table.add_column("method", overflow="fold", min_width=8)
-    for name in COLUMNS:
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
+    if len(group) > 1:
+        other = method_name(reference(group))
+        table.add_column(Text(f"to {other}"), justify="right", overflow="fold")
+        meaning = f"to {other}: hm less {other}'s, episode by episode; ? where that may be chance"
+        table.caption, table.caption_justify, table.caption_style = Text(meaning), "left", "dim"
     best = group[0].summary()["hm"][0]
     for run in group:
         summary = run.summary()
-        cells = [Text(narrow_cell(*summary[name])) for name in COLUMNS]
+        cells = [Text(narrow_cell(*summary[name])) for name in names]
         if summary["hm"][0] == best:
-            cells[COLUMNS.index("hm")].stylize("bold")
+            cells[names.index("hm")].stylize("bold")
+        if len(group) > 1:
+            cells.append(Text(_narrow_difference(apart[id(run)])))
         table.add_row(Text(label(run, runs)), *cells)
     return table
+
+
+def _narrow_difference(paired: Paired | None) -> str:
+    """
+    >>> _narrow_difference(Paired(-2.0, 0.3, 100)), _narrow_difference(Paired(0.1, 0.3, 100))
+    ('−2.00±0.30', '+0.10±0.30?')
+    """
+    if paired is None:
+        return "–"
+    mean, interval, chance = difference_parts(paired)
+    return mean + (f"±{interval}" if interval else "") + ("?" if chance else "")
 
 
 def markdown_table(runs: Sequence[Run]) -> str:
