@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from lcwof.engine import Recipe, Run, evaluate_run, read_recipe
 from lcwof.engine.recorded import RecordedAnswers
 from lcwof.evaluation import Answers
 from lcwof.models import BaseModel
+from lcwof.models.checkpoint import load_tensors, save_tensors
 
 
 def recipe(episodes: int = 9, answers: bool = True, **settings: object) -> Recipe:
@@ -45,7 +47,7 @@ def test_novel_classes_have_the_names_of_their_episode() -> None:
     assert named == [["dca", "cea"], ["dbc", "eea"]]
 
 
-def test_every_answer_is_recorded_in_four_bytes_a_query(
+def test_every_answer_is_recorded_in_six_bytes_a_query(
     strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
 ) -> None:
     run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
@@ -57,7 +59,11 @@ def test_every_answer_is_recorded_in_four_bytes_a_query(
     novel = true >= 12
     for i, row in enumerate(run.rows):
         assert 100 * (true == answered)[i][novel[i]].mean() == pytest.approx(row["N/J"], abs=1e-3)
-    assert (run.path / "answers.safetensors").stat().st_size < 9 * queries * 4 + 5000
+    bound = run.answers.given.bound
+    assert bound is not None
+    right = np.where(novel, bound.numpy() < 0, bound.numpy() >= 0)
+    assert (right != (true == answered)).mean() < 0.001, "but where half precision makes a tie"
+    assert (run.path / "answers.safetensors").stat().st_size < 9 * queries * 6 + 5000
 
 
 def test_answers_survive_an_interruption(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
@@ -96,6 +102,18 @@ def test_a_run_without_answers_goes_on_with_them_for_the_rest(
     about.write_text(json.dumps(before))
     run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert len(run.rows) == 9 and run.answers is not None and run.answers.episodes == (4, 5, 6, 7, 8)
+
+
+def test_a_run_begun_before_there_were_bounds_goes_on_and_has_none(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r", progress=stop_at(4))
+    (file,) = (tmp_path / "r.partial").glob("answers*")
+    tensors, about = load_tensors(file, "answers")
+    save_tensors(file, "answers", {name: tensor for name, tensor in tensors.items() if name != "bound"}, about)
+    run = evaluate_run(recipe(), strokes_model, strokes, tmp_path / "r")
+    assert run.answers is not None and len(run.answers.episodes) == 9 and run.answers.given.bound is None
 
 
 def test_answers_need_not_be_recorded(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:

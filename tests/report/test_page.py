@@ -53,7 +53,8 @@ def test_a_real_run_makes_every_section(runs: list[Run], tmp_path: Path) -> None
     for spec in specs:
         go.Figure(spec)
     assert page.count("<caption><span><b>lcwof</b> mistaken most</span></caption>") == 1
-    assert re.search(r"lcwof, phase 3: area \d\.\d{3}, of which \d\.\d{3} on its way, B/J", page) and "(ECE " in page
+    assert re.search(r"lcwof, phase 3: area \d\d\.\d along it, B/J", page) and "(ECE " in page
+    assert re.search(r'<th scope="row">pn</th><td><b>\d\d\.\d\d</b><i>± ', page.partition(">AUSUC</th>")[2])
     for kind in ("base", "novel"):
         assert f"{kind} samples taken for" in page
 

@@ -10,7 +10,7 @@ import pytest
 from runs_by_hand import four_answers_twice, lcwof_with_curves, make_run
 
 from lcwof.engine.overview import Points
-from lcwof.report import calibration, class_accuracies, learning_curves, tradeoff
+from lcwof.report import Swept, calibration, class_accuracies, learning_curves, tradeoff
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.markup import figure
 from lcwof.report.panels import Line, Panel, panel_markdown, panel_spec, panels_figure
@@ -64,10 +64,12 @@ def test_many_runs_have_a_legend_of_two_columns_and_the_room_for_it() -> None:
 
 def test_the_trade_off_ends_in_a_large_mark() -> None:
     group = [lcwof_with_curves(), make_run("pn", [40.0])]
-    traces = named(tradeoff_figure(group, [tradeoff(run) for run in group]))
-    assert list(traces) == ["lcwof"]
-    assert traces["lcwof"]["marker"]["size"] == [5, 11]
-    assert traces["lcwof"]["text"] == ["phase 3, epoch 0", "phase 3, epoch 4"]
+    curve = Swept((0.0, 50.0, 100.0), (80.0, 70.0, 0.0), {0: 55.0})
+    spec = tradeoff_figure(group, [None, curve], [tradeoff(run) for run in group])
+    path, end, line, alone = [trace for trace in spec["data"] if "legendgroup" in trace]
+    assert path["text"] == ["phase 3, epoch 0", "phase 3, epoch 4"] and path["name"] == "lcwof"
+    assert (end["x"], end["y"], end["marker"]["size"]) == ([69.5], [69.5], 11)
+    assert (line["y"], line["name"], alone["x"]) == ((80.0, 70.0, 0.0), "pn", [40.0])
 
 
 def test_reliability_shows_bins_with_answers_only() -> None:

@@ -72,8 +72,8 @@ Curves = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Points a phase of learning curves and of the N/J-B/J trade-off, for reports, by about 300 base queries; "
-        "0: none.",
+        help="Points a phase of learning curves, and of the way along the N/J-B/J trade-off, for reports, by about "
+        "300 base queries; 0: none.",
     ),
 ]
 AtOnce = Annotated[

@@ -17,7 +17,7 @@ from lcwof.evaluation import Answers
 from lcwof.models.checkpoint import load_tensors, save_tensors
 
 _FILE, _KIND = "answers.safetensors", "answers"
-_TENSORS = ("classes", "true", "answered", "confidence")
+_EACH = ("classes", "answered", "confidence", "bound")  # one an episode; older files have no bound
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RecordedAnswers:
 def keep_answers(folder: RunFolder, split: Split, numbers: Sequence[int], given: Answers) -> None:
     """Write down the answers of a batch. A batch that is done again replaces what was left of it."""
     about = {"base": split.base, "novel": split.novel, "episodes": list(numbers)}
-    tensors = {name: getattr(given, name) for name in _TENSORS}
+    tensors = {name: getattr(given, name) for name in ("true", *_EACH)}
     file = folder.partial / f"answers-{numbers[0]:06d}.safetensors"
     folder.write(lambda: save_tensors(file, _KIND, tensors, about))
 
@@ -56,16 +56,17 @@ def keep_answers(folder: RunFolder, split: Split, numbers: Sequence[int], given:
 def join_answers(folder: RunFolder, asked: int) -> None:
     """One file of those of the batches, in the order of episodes; killed in between, it can be done again."""
     files = sorted(folder.partial.glob("answers*.safetensors"))
-    found: dict[int, tuple[torch.Tensor, ...]] = {}
+    found: dict[int, dict[str, torch.Tensor]] = {}
     for file in files:
         tensors, about = load_tensors(file, _KIND)
         for i, number in enumerate(about["episodes"]):
-            found[number] = tuple(tensors[name][i] for name in ("classes", "answered", "confidence"))
+            found[number] = {name: tensors[name][i] for name in _EACH if name in tensors}
     numbers = sorted(number for number in found if number < asked)
     if not numbers:
         return
-    classes, answered, confidence = (torch.stack(parts) for parts in zip(*(found[n] for n in numbers), strict=True))
-    joined = {"classes": classes, "true": tensors["true"], "answered": answered, "confidence": confidence}
+    whole = [name for name in _EACH if all(name in found[number] for number in numbers)]
+    joined = {name: torch.stack([found[number][name] for number in numbers]) for name in whole}
+    joined["true"] = tensors["true"]
     folder.write(lambda: save_tensors(folder.partial / _FILE, _KIND, joined, {**about, "episodes": numbers}))
     for file in files:
         if file.name != _FILE:
@@ -77,5 +78,5 @@ def read_answers(path: Path) -> RecordedAnswers | None:
     if not (path / _FILE).exists():
         return None
     tensors, about = load_tensors(path / _FILE, _KIND)
-    given = Answers(*(tensors[name] for name in _TENSORS))
+    given = Answers(**tensors)
     return RecordedAnswers(tuple(about["base"]), tuple(about["novel"]), tuple(about["episodes"]), given)

@@ -13,7 +13,7 @@ from lcwof.report.paper import PaperFigure, PaperTable, paper_figures, paper_tab
 from lcwof.report.stream_compare import compared_markdown, streams_json
 from lcwof.report.streams import sessions_table, stream_table, streams_markdown
 from lcwof.report.table import as_json, markdown_table, results_table
-from lcwof.report.tradeoff import Tradeoff, area_under_tradeoff, tradeoff
+from lcwof.report.tradeoff import Swept, Tradeoff, area_under_tradeoff, swept, tradeoff
 from lcwof.report.words import what_happened
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "PaperTable",
     "Reliability",
     "Setting",
+    "Swept",
     "Tradeoff",
     "area_under_tradeoff",
     "as_json",
@@ -54,6 +55,7 @@ __all__ = [
     "stream_table",
     "streams_json",
     "streams_markdown",
+    "swept",
     "tradeoff",
     "what_happened",
     "write_report",

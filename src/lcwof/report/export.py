@@ -22,6 +22,7 @@ from lcwof.report.stream_compare import (
     stream_to_reference,
 )
 from lcwof.report.table import COLUMNS
+from lcwof.report.tradeoff import swept
 
 _TOTALS = ("drop", "average", "forgetting")
 _SPECIAL = {
@@ -163,14 +164,16 @@ def latex_text(text: str) -> str:
 def csv_table(runs: Sequence[Run]) -> str:
     """One row a run, the highest hm of a setting first; a cell is empty where there is nothing to say."""
     out = StringIO()
-    measures = [column for name in MEASURES for column in (name, f"{name} interval")]
+    measures = [column for name in (*MEASURES, "AUSUC") for column in (name, f"{name} interval")]
     paired = ["compared with", "hm difference", "hm difference interval", "hm difference clear"]
     write = csv.writer(out, lineterminator="\n").writerow
     write(["data", "way", "shot", "method", "run", "episodes", *measures, *paired])
     for setting, group in by_setting(runs).items():
         for run in group:
             summary = run.summary()
-            values = [_digits(value) for name in MEASURES for value in summary[name]]
+            curve = swept(run)
+            area = (nan, nan) if curve is None else curve.area
+            values = [_digits(value) for pair in (*(summary[name] for name in MEASURES), area) for value in pair]
             name = folder_name(run.path, [other.path for other in runs])
             who = label(reference(group), group) if len(group) > 1 else ""
             paired = _paired_cells(who, to_reference(run, group))

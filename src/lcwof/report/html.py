@@ -15,7 +15,7 @@ from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.answers_page import answers_sections
-from lcwof.report.compare import Setting, against, by_setting, label, short_name, to_reference
+from lcwof.report.compare import Setting, against, by_setting, label, reference, short_name, to_reference
 from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
 from lcwof.report.markup import (
@@ -34,7 +34,7 @@ from lcwof.report.page import html_page
 from lcwof.report.plotly_figures import balance_figure, curves_figure, tradeoff_figure
 from lcwof.report.stream_page import STREAM_MEANINGS, stream_sections
 from lcwof.report.table import COLUMNS, difference, tuning
-from lcwof.report.tradeoff import Tradeoff, tradeoff
+from lcwof.report.tradeoff import Swept, Tradeoff, swept, swept_difference, tradeoff
 from lcwof.report.words import what_happened
 
 _MEANINGS = {
@@ -48,9 +48,10 @@ _MEANINGS = {
     "of fewer than 30 episodes Student's",
     "to lcwof": "hm minus lcwof's, episode by episode over the same episodes; where within its own 95% interval it may "
     "be chance",
-    "area": "AUSUC: area under N/J against B/J, both from 0 to 1, along the last phase of learning, from nothing but "
-    "novel answers (N/N) to nothing but base ones (B/B), joined to both by straight lines; few points in a wide gap "
-    "make it smaller",
+    "AUSUC": "area under N/J against B/J for every bias of the novel classes, in percent of the whole square: how well "
+    "both can be told apart, whichever side is favoured; the mean over episodes",
+    "area along a phase": "the same under what learning passed through, from nothing but novel answers (N/N) to "
+    "nothing but base ones (B/B), joined to both by straight lines; few points in a wide gap make it smaller",
     "ECE": "expected calibration error: how far confidence and accuracy are apart, on average over the answers",
 }
 
@@ -153,23 +154,37 @@ def _curves(runs: Sequence[Run]) -> str:
 def _balance(groups: dict[Setting, list[Run]]) -> str:
     note = (
         "The best place is the upper right. hm is the same along each grey line; on the dotted diagonal, novel and "
-        "base samples are classified equally well. Where curves were recorded, a second figure follows the last phase "
-        "of learning from epoch to epoch; the large mark is where it ends. The area under such a path is joined to the "
-        "ends, all answers novel and all base, by straight lines: of paths that pass little of the way it says little."
+        "base samples are classified equally well. Of the second figure, a line is what a method reaches when its "
+        "novel classes are given a bias, from so low that none is ever answered to so high that all are; the large "
+        "mark is the method as it is. Where curves were recorded, dots follow the last phase of learning to there."
     )
-    drawn = []
+    drawn, tables = [], []
     for setting, group in groups.items():
         drawn.append(figure(str(setting), "Where each method ends", balance_figure(group)))
-        paths = [tradeoff(run) for run in group]
-        if any(paths):
+        sweeps, paths = [swept(run) for run in group], [tradeoff(run) for run in group]
+        if any(sweeps) or any(paths):
             said = " ".join(_path(label(run, group), path) for run, path in zip(group, paths, strict=True) if path)
-            drawn.append(figure(f"{setting}: the trade-off", said, tradeoff_figure(group, paths)))
-    return f'<h2>Novel against base</h2><p class="soft">{note}</p>{figures(drawn)}'
+            drawn.append(figure(f"{setting}: the trade-off", said, tradeoff_figure(group, sweeps, paths)))
+        if any(sweeps):
+            tables.append(_areas(setting, group, sweeps))
+    return f'<h2>Novel against base</h2><p class="soft">{note}</p>{figures(drawn)}{"".join(tables)}'
 
 
 def _path(name: str, path: Tradeoff) -> str:
     range_ = f"B/J {min(path.base):.1f} to {max(path.base):.1f}"
-    return f"{name}, {path.phase}: area {path.area:.3f}, of which {path.passed:.3f} on its way, {range_}."
+    return f"{name}, {path.phase}: area {path.area:.1f} along it, {range_}, joined to its ends by straight lines."
+
+
+def _areas(setting: Setting, group: Sequence[Run], sweeps: Sequence[Swept | None]) -> str:
+    """AUSUC of those that have it, the highest first."""
+    found = [(run, each) for run, each in zip(group, sweeps, strict=True) if each is not None]
+    best = reference(group)
+    rows = [
+        row(label(run, group), [f"<td>{number(*each.area)}</td>", difference_cell(swept_difference(run, best))])
+        for run, each in sorted(found, key=lambda pair: -pair[1].area[0])
+    ]
+    title = f"<b>{escape(str(setting))}</b> area under the trade-off, mean and 95% interval, %"
+    return table(title, heads(["method", "AUSUC", f"to {label(best, group)}"]), rows)
 
 
 def _methods(runs: Sequence[Run | StreamRun]) -> str:

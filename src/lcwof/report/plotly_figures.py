@@ -15,7 +15,7 @@ from lcwof.report.compare import label, method_name
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.curves import Curves
 from lcwof.report.figures import BASE, FAINT, HM, NOVEL, QUIET
-from lcwof.report.tradeoff import Tradeoff
+from lcwof.report.tradeoff import Swept, Tradeoff
 
 Spec = dict[str, Any]  # {"data": [...], "layout": {...}}
 
@@ -80,19 +80,29 @@ def balance_figure(group: Sequence[Run]) -> Spec:
     return {"data": data, "layout": roomy(layout(_joint_axes(low, high), annotations=notes), len(group))}
 
 
-def tradeoff_figure(group: Sequence[Run], found: Sequence[Tradeoff | None]) -> Spec:
-    """N/J against B/J along the last phase of each run that has curves; the large mark is its end."""
+def tradeoff_figure(group: Sequence[Run], found: Sequence[Swept | None], paths: Sequence[Tradeoff | None]) -> Spec:
+    """N/J against B/J for every bias of novel classes, a large mark where each run ends, and, dotted, how the last
+    phase of those with curves led there."""
     data, notes = _equal_hm(0.0, 100.0)
-    for run, path, look in zip(group, found, _looks_of(group), strict=True):
+    for run, curve, path, look in zip(group, found, paths, _looks_of(group), strict=True):
+        name = plain(short(label(run, group)))
+        colour, of = {"color": look["color"]}, {"name": name, "legendgroup": name}
+        if curve is not None:
+            told = f"{name}, another bias<br>B/J %{{x:.1f}}<br>N/J %{{y:.1f}}<extra></extra>"
+            line = {"mode": "lines", "line": {**colour, "width": 2}, "showlegend": False, "hovertemplate": told}
+            data.append({"x": curve.base, "y": curve.novel, **of, **line})
         if path is not None:
-            told = [f"{plain(path.phase)}, epoch {epoch}" for epoch in path.epochs]
-            sizes = [5] * (len(path.epochs) - 1) + [11]
-            line = {"mode": "lines+markers", "line": {"color": look["color"], "width": 1.5}}
-            shown = {"text": told, "hovertemplate": "%{text}<br>B/J %{x:.1f}<br>N/J %{y:.1f}"}
-            points = {"x": path.base, "y": path.novel, "marker": {**look, "size": sizes}}
-            data.append({**points, **line, **shown, "name": plain(short(label(run, group)))})
-    followed = sum(path is not None for path in found)
-    return {"data": data, "layout": roomy(layout(_joint_axes(0, 100), annotations=notes), followed)}
+            epochs = [f"{plain(path.phase)}, epoch {epoch}" for epoch in path.epochs]
+            shown = {"text": epochs, "hovertemplate": "%{text}<br>B/J %{x:.1f}<br>N/J %{y:.1f}", "showlegend": False}
+            line = {"mode": "lines+markers", "line": {**colour, "width": 1, "dash": "dot"}}
+            data.append({"x": path.base, "y": path.novel, **of, **line, **shown, "marker": {**look, "size": 4}})
+        if curve is not None or path is not None:
+            x, y = (run.summary()[measure][0] for measure in ("B/J", "N/J"))
+            told = f"{name} as it is<br>B/J {x:.1f}<br>N/J {y:.1f}<extra></extra>"
+            mark = {"mode": "markers", "marker": {**look, "size": 11}, "hovertemplate": told}
+            data.append({"x": [x], "y": [y], **of, **mark})
+    named = sum(curve is not None or path is not None for curve, path in zip(found, paths, strict=True))
+    return {"data": data, "layout": roomy(layout(_joint_axes(0, 100), annotations=notes), named)}
 
 
 def reliability_figure(found: Calibration) -> Spec:

@@ -15,6 +15,7 @@ from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
 from lcwof.report.compare import Paired, Setting, against, by_setting, label, method_name, reference, to_reference
+from lcwof.report.tradeoff import swept
 
 COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
 
@@ -136,10 +137,7 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found = []
     for setting, group in by_setting(runs).items():
         for run in group:
-            measures = {
-                name: {"mean": round(mean, 4), "interval": None if isnan(interval) else round(interval, 4)}
-                for name, (mean, interval) in run.summary().items()
-            }
+            measures = {name: _pair(*value) for name, value in run.summary().items()}
             found.append(
                 {
                     "run": str(run.path),
@@ -149,6 +147,7 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     "method": method_name(run),
                     "episodes": len(run.rows),
                     "measures": {name: measures[name] for name in MEASURES},
+                    "AUSUC": None if (curve := swept(run)) is None else _pair(*curve.area),
                     "compared with": method_name(reference(group)) if len(group) > 1 else None,
                     "difference": None if (paired := to_reference(run, group)) is None else paired_json(paired),
                     "settings": {k: v for k, v in run.about["recipe"]["method"].items() if k != "name"},
@@ -157,6 +156,10 @@ def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _pair(mean: float, interval: float) -> dict[str, float | None]:
+    return {"mean": round(mean, 4), "interval": None if isnan(interval) else round(interval, 4)}
 
 
 def paired_json(paired: Paired) -> dict[str, Any]:
