@@ -129,7 +129,13 @@ def test_a_cosine_head_is_fitted_to_the_base_classes(strokes: Dataset, strokes_m
         torch.testing.assert_close(weights.norm(dim=-1), torch.ones(len(groups)))
         return float(F.cross_entropy(scale * unit @ weights.T, labels))
 
-    assert loss(60) < 0.5 * loss(0)
+    assert loss(300) < 0.5 * loss(0)
+    weights, scale = cosine_head(base, 0, 1e-2)
+    torch.testing.assert_close(
+        weights, torch.stack([F.normalize(F.normalize(x, dim=-1).mean(0), dim=0) for x in groups])
+    )
+    cosines = unit @ weights.T
+    assert all(loss(0) <= F.cross_entropy(float(scale) * apart * cosines, labels) for apart in (0.9, 1.0, 1.1))
 
 
 def test_the_joint_classifier_learns_from_what_is_generated(

@@ -14,6 +14,7 @@ from lcwof.methods.base import Base
 from lcwof.randomness import Randomness
 
 _AT_ONCE = 256
+_SCALE_STEPS = 100
 # Base training images and their embeddings under the base model: methods of a study ask for the same ones again.
 _of_base: WeakKeyDictionary[Inputs, tuple[Tensor, Tensor]] = WeakKeyDictionary()
 
@@ -113,16 +114,17 @@ def balanced(index: Tensor, labels: Tensor, each: int, draws: Randomness) -> tup
 
 def cosine_head(base: Base, steps: int, lr: float) -> tuple[Tensor, Tensor]:
     """Unit weights of the base classes and the scale of logits = scale * cos(f, w), fitted by full-batch Adam to the
-    embeddings of the base training images: (C_B, D), ()."""
+    embeddings of the base training images: (C_B, D), (). Without steps weights stay at the class means, where those of
+    new classes will be, and the scale alone is fitted."""
     groups = base_embeddings(base)
     labels = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(x) for x in groups]))
     embedded = F.normalize(torch.cat(groups), dim=-1)
     labels = labels.to(embedded.device)
-    weights = torch.stack([F.normalize(x, dim=-1).mean(0) for x in groups]).requires_grad_()
+    weights = torch.stack([F.normalize(x, dim=-1).mean(0) for x in groups]).requires_grad_(steps > 0)
     scale = torch.tensor(10.0, device=embedded.device, requires_grad=True)
-    parts: list[dict[str, Any]] = [{"params": [weights]}, {"params": [scale], "lr": 10 * lr}]  # a scale goes far
-    optimiser = torch.optim.Adam(parts, lr=lr)
-    for _ in range(steps):
+    parts: list[dict[str, Any]] = [{"params": [weights]}] if steps else []
+    optimiser = torch.optim.Adam([*parts, {"params": [scale], "lr": 10 * lr}], lr=lr)  # a scale goes far
+    for _ in range(steps or _SCALE_STEPS):
         loss = F.cross_entropy(scale * embedded @ F.normalize(weights, dim=-1).T, labels)
         optimiser.zero_grad()
         loss.backward()

@@ -16,7 +16,7 @@ from lcwof.methods.embeddings import class_means, cosine_head
 
 @dataclass(frozen=True)
 class ImprintingConfig:
-    head_steps: int = 300  # full-batch Adam steps that fit the cosine head to the base classes
+    head_steps: int = 0  # full-batch Adam steps that fit base weights; 0: they are imprinted, too
     head_lr: float = 1e-2
     novel_bias: float = 0.0  # added to the logits of few-shot classes: the method's only way to balance
 
@@ -29,13 +29,16 @@ class ImprintingState(State):
 
 @register_method("iw")
 class Imprinting(Method):
-    """logits = s cos(f(x), w_c). The cosine head and its scale s are trained on the base classes over the shared base
-    model's embeddings; a novel w_c is the normalised mean of the normalised embeddings of its shots. A bias tuned
-    without test data is added to novel logits."""
+    """logits = s cos(f(x), w_c). A novel w_c is the normalised mean of the normalised embeddings of its shots.
+
+    The source trains backbone and cosine head together, so that base weights lie near the means of their classes. Over
+    the shared base model, which stays as it is, a head that is trained leaves them, and all samples lie nearer to
+    imprinted weights. Choices: base weights are imprinted, too, and s is fitted to base images, or both are fitted,
+    whichever is better on validation; a bias tuned without test data is added to novel logits."""
 
     Config, StateClass = ImprintingConfig, ImprintingState
     keeps_base = True
-    grid = MappingProxyType({"novel_bias": (BEST,)})
+    grid = MappingProxyType({"head_steps": (0, 300), "novel_bias": (BEST,)})
     config: ImprintingConfig
 
     def fit_base(self, base: Base) -> tuple[Tensor, Tensor]:

@@ -42,7 +42,7 @@ class TopicConfig:
     node_rate: float = 0.1  # part of the way that the node of a new class follows its examples, a step
     anchors: int = 2  # nodes shown for every example; the original shows all of them in every step
     novel_bias: float = 0.0  # added to the logits of few-shot classes
-    head_steps: int = 300  # full-batch Adam steps that fit the cosine head to the base classes
+    head_steps: int = 0  # full-batch Adam steps that fit base weights; 0: they are class means, as new ones at first
     head_lr: float = 1e-2
     descent: Descent = field(default_factory=lambda: Descent(epochs=40))
 
