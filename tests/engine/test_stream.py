@@ -192,6 +192,27 @@ def test_the_folder_of_the_other_protocol_is_not_gone_on_with(
     assert not (tmp_path / "s.partial").exists(), "what was refused is not in the way of the corrected command"
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"method.alternate": 2}, "alternate is for one set of novel classes, and the stream has 2"),
+        ({"method.distillation.weight": 1.0, "method.distillation.unlabelled": 5}, "none in streams"),
+    ],
+)
+def test_settings_that_do_not_go_with_streams_are_refused_before_there_is_a_folder(
+    settings: dict[str, Any],
+    why: str,
+    strokes: Dataset,
+    strokes_model: BaseModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LCwoF, "fit_base", lambda *_: pytest.fail("begun"))
+    with pytest.raises(LcwofError, match=why):
+        stream_run(recipe(**{"stream.sessions": 2}, **settings), strokes_model, strokes, tmp_path / "r")
+    assert not list(tmp_path.iterdir())
+
+
 def test_parts_of_what_streams_do_may_be_compiled(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
     """By the compiler's own plain backend, which shows that the same is computed."""
     plain = stream_run(recipe(), strokes_model, strokes, tmp_path / "plain")

@@ -69,6 +69,17 @@ def test_what_diverges_is_left_out_of_a_study(digits: Dataset, digits_model: Bas
         Study(tmp_path / "t").run([ft])
 
 
+def test_a_study_with_settings_that_do_not_go_with_streams_is_refused_before_any_run(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path
+) -> None:
+    pn = dataclasses.replace(entry(digits, digits_model, tmp_path), tuned=False)
+    turns = {"name": "lcwof", "alternate": 2}
+    lcwof = dataclasses.replace(pn, name="lcwof", recipe=dataclasses.replace(pn.recipe, method=turns))
+    with pytest.raises(LcwofError, match="alternate is for one set of novel classes"):
+        Study(tmp_path / "s").run([pn, lcwof])
+    assert not (tmp_path / "s").exists()
+
+
 def test_both_outcomes_are_chosen_from_the_same_candidates(
     digits: Dataset, digits_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,10 +138,24 @@ def test_streams_have_no_unlabelled_images(strokes: Dataset, strokes_model: Base
     config = replace_field(short("lcwof").config, "distillation.unlabelled", 20)
     method = get_method("lcwof")(replace_field(config, "distillation.weight", 1.0))
     assert prepare(method, strokes_model, strokes)[0].unlabelled is not None
-    base, fitted = prepare(method, strokes_model, strokes, streams=True)
-    (streams,) = StreamSource.of(strokes, way=3, shot=3, queries=10).draw([0])
     with pytest.raises(LcwofError, match="none in streams, where these classes come later"):
-        list(run_streams(method, base, fitted, streams, 0))
+        prepare(method, strokes_model, strokes, streams=True)
+
+
+def test_settings_for_one_set_of_novel_classes_are_refused_before_the_base_session(
+    strokes: Dataset, strokes_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = short("lcwof")
+    turns = LCwoF(replace_field(method.config, "alternate", 2))
+    base, fitted = prepare(turns, strokes_model, strokes)
+    (one,), (two,) = (StreamSource.of(strokes, 3, 3, sessions, queries=10).draw([0]) for sessions in (1, 2))
+    assert [session.number for session, _ in run_streams(turns, base, fitted, one, 0)] == [1, 2]
+    monkeypatch.setattr(LCwoF, "start", lambda *_: pytest.fail("begun"))
+    with pytest.raises(LcwofError, match="alternate is for one set of novel classes, and the stream has 2"):
+        next(run_streams(turns, base, fitted, two, 0))
+    source = StreamSource.of(strokes, 3, 3, 2, queries=10)
+    with pytest.raises(LcwofError, match="alternate is for one set of novel classes, and the stream has 2"):
+        tune_streams(LCwoF, method.config, strokes_model, strokes, source, 1, grid={"alternate": [0, 2]})
 
 
 def test_what_a_stream_comes_to() -> None:

@@ -133,7 +133,7 @@ def test_distillation_without_a_weight_is_refused(
 
 def test_more_unlabelled_images_than_there_are_is_refused(digits: Dataset, digits_model: BaseModel) -> None:
     with pytest.raises(LcwofError, match=r"unlabelled = 99999: there are \d+ images of validation classes"):
-        learned(variant(distillation__weight=1.0, distillation__unlabelled=99999), digits, digits_model)
+        prepare(variant(distillation__weight=1.0, distillation__unlabelled=99999), digits_model, digits)
 
 
 def test_statistics_adapt_only_where_asked_and_to_each_learner_alone(digits: Dataset, digits_model: BaseModel) -> None:
@@ -212,8 +212,9 @@ def test_phases_in_turns(digits: Dataset, digits_model: BaseModel, monkeypatch: 
     assert all(torch.equal(each.keys, draws[0].keys) for each in draws), "what is replayed stays, turn after turn"
     assert {given[5] for name, given in asked if name == "learn_novel"} == {500.0}
     assert {given[6] for name, given in asked if name == "calibrate"} == {500.0}
-    with pytest.raises(LcwofError, match="one set of novel classes"):
-        learned(variant(alternate=5, distillation__weight=1.0), digits, digits_model)
+    method = variant(alternate=5, distillation__weight=1.0)
+    with pytest.raises(LcwofError, match=r"alternate and method\.distillation do not go together"):
+        prepare(method, digits_model, digits)
 
 
 def test_without_phase_3_tuning_stops_phase_2(digits: Dataset, digits_model: BaseModel) -> None:

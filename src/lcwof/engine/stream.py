@@ -108,6 +108,7 @@ def stream_run(
     method = recipe.kind()(recipe.method_config())
     how = recipe.stream
     source = how.source(data)
+    method.require_stream(len(source.ways))
     compute = recipe.compute(method, how.streams, 1 + len(source.ways))
     shown = {"protocol": "ifsl", "listed": source.listed, "ways": source.ways, "shot": source.shot}
     shown["base"] = data.split.base

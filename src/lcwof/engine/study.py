@@ -72,7 +72,7 @@ class Study:
             if entry.tuned:
                 entry.recipe.grid()
             self.model(entry.recipe)
-            self.data(entry.recipe.data)
+            self.require_possible(entry)
         runs = [run for entry in entries if (run := self.attempt(entry))]
         if entries and not runs:
             raise LcwofError("nothing was learned: all of it diverged.")
@@ -107,10 +107,12 @@ class Study:
             return evaluate_run(recipe, model, data, out, False, show, self.notice, fitting)
 
     def require_possible(self, entry: Entry) -> None:
-        """Refuse episodes, or streams, that the data set has not the classes or images for."""
+        """Refuse episodes, or streams, that the data set has not the classes or images for, and settings that do not go
+        with streams."""
         data, e = self.data(entry.recipe.data), entry.recipe.evaluate
         if entry.protocol == "ifsl":
-            entry.recipe.stream.source(data)
+            sessions = len(entry.recipe.stream.source(data).ways)
+            entry.recipe.kind()(entry.recipe.method_config()).require_stream(sessions)
         else:
             EpisodeSource.of(data, "novel", e.way, e.shot, e.queries, e.seed)
 

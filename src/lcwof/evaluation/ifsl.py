@@ -47,6 +47,7 @@ def run_streams(
     By default settling (phase 3) is a side branch, as in the paper: the next session goes on from before it. `carry`
     goes on from what has settled. resume: a session and its state, to go on after it.
     """
+    method.require_stream(streams.count - 1)
     done, chain = resume or (0, method.start(base, fitted, len(streams.numbers)))
     if not done:
         yield _measure(method, chain, base, streams, 1, 0), chain

@@ -123,6 +123,8 @@ def tune_streams(
 
     search = _Search(kind, config, range(streams), at_once, learn, ("hm", "J/J"), along_the_way)
     search.pick = lambda numbers: list(source.draw(numbers)[0].numbers)  # of several shapes, the first
+    for settings in combinations(grid):
+        search._method([settings]).require_stream(len(source.ways))
     tried, diverged = search.over(
         grid, lambda method: prepare(method, model, data, compute, fitting, streams=True), known, progress
     )

@@ -119,6 +119,11 @@ class Method(ABC):
         forms."""
         return {} if self.stop is None else {self.stop[0]: attrgetter(self.stop[1])(self.config)}
 
+    def require_stream(self, sessions: int) -> None:
+        """Refuse settings that do not go with a stream of so many sessions after the base session; called before
+        anything is learned. Here, none."""
+        return None
+
     def fit_base(self, base: Base) -> Any:
         """What the method prepares from base data, once for all episodes."""
         return None

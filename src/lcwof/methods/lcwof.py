@@ -83,23 +83,18 @@ class LCwoF(Method):
             return self.config.weight_constraint
         return 5e2 if shots == 1 else 5e3
 
+    def require_stream(self, sessions: int) -> None:
+        if self.config.alternate and sessions > 1:
+            raise LcwofError(
+                f"method.alternate is for one set of novel classes, and the stream has {sessions}: leave it out."
+            )
+        self._require_unlabelled(None)
+
     def fit_base(self, base: Base) -> Scoring:
         """How embeddings are scored; where they are centred or whitened, from a few training images of each class."""
         config, cosine = self.config, self.config.head == "cosine"
-        if cosine and config.bias:
-            raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
-        if config.whiten and not (cosine and config.centred):
-            raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
-        keep = config.distillation
-        if not keep.wanted and (keep.instead or keep.unlabelled or keep.free_phase3):
-            raise LcwofError(
-                "method.distillation has settings but no weight: give method.distillation.weight, or none."
-            )
-        if keep.free_phase3 and not keep.instead:
-            raise LcwofError(
-                "method.distillation.free_phase3 is for distillation that stands instead of the constraint: give "
-                "method.distillation.instead, too."
-            )
+        _require_consistent(config)
+        self._require_unlabelled(base.unlabelled)
         scale = config.scale if cosine else None
         if not config.centred or not (cosine or config.start == "mean"):
             return Scoring(scale, bias=config.bias)
@@ -121,8 +116,6 @@ class LCwoF(Method):
             learners.start_from_means(base.inputs, task.support, labels)
         yield LCwoFState("phase 2", 0, learners)
         if config.alternate:  # phase 2 is then part of `settle`
-            if learners.base_head.shape[1] > len(base.model.head) or config.distillation.wanted:
-                raise LcwofError("method.alternate is for one set of novel classes, and without distillation.")
             return
         lam, draws = self.constraint(task.shots), task.draws["phase 2"]
         keep, seen = config.distillation, self.unlabelled(base)
@@ -133,16 +126,16 @@ class LCwoF(Method):
 
     def unlabelled(self, base: Base) -> Tensor | None:
         """Images of validation classes to keep the answers about, spread over these classes."""
-        wanted = self.config.distillation.unlabelled
-        if not wanted:
-            return None
-        there = base.unlabelled
-        if there is None or len(there) < wanted:
+        wanted, there = self.config.distillation.unlabelled, base.unlabelled
+        return there[torch.arange(wanted) * len(there) // wanted] if wanted and there is not None else None
+
+    def _require_unlabelled(self, there: Tensor | None) -> None:
+        wanted, found = self.config.distillation.unlabelled, 0 if there is None else len(there)
+        if wanted > found:
             raise LcwofError(
-                f"method.distillation.unlabelled = {wanted}: there are {0 if there is None else len(there)} images of "
-                "validation classes, and none in streams, where these classes come later."
+                f"method.distillation.unlabelled = {wanted}: there are {found} images of validation classes, and none "
+                "in streams, where these classes come later."
             )
-        return there[torch.arange(wanted) * len(there) // wanted]
 
     def calibration(self, memory: Task) -> Phase3:
         """Phase 3's settings. In a stream one image a base class is kept and replayed (section 3.3) by default."""
@@ -193,3 +186,21 @@ class LCwoF(Method):
 
     def unpack(self, base: Base, fitted: Scoring, tensors: dict[str, Tensor]) -> LCwoFState:
         return LCwoFState("phase 2", 0, Learners.unpack(base.inputs.tail, tensors, fitted))
+
+
+def _require_consistent(config: LCwoFConfig) -> None:
+    """Refuse settings that have no meaning beside each other."""
+    cosine, keep = config.head == "cosine", config.distillation
+    if cosine and config.bias:
+        raise LcwofError("method.bias is of a linear head: leave it out with method.head = cosine.")
+    if config.whiten and not (cosine and config.centred):
+        raise LcwofError("method.whiten is of centred cosines: give method.head = cosine, and leave it centred.")
+    if not keep.wanted and (keep.instead or keep.unlabelled or keep.free_phase3):
+        raise LcwofError("method.distillation has settings but no weight: give method.distillation.weight, or none.")
+    if keep.free_phase3 and not keep.instead:
+        raise LcwofError(
+            "method.distillation.free_phase3 is for distillation that stands instead of the constraint: give "
+            "method.distillation.instead, too."
+        )
+    if config.alternate and keep.wanted:
+        raise LcwofError("method.alternate and method.distillation do not go together: leave one of them out.")
