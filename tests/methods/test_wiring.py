@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lcwof.config import replace_field
-from lcwof.data import Dataset
+from lcwof.data import Augment, Dataset
 from lcwof.data.episodes import EpisodeSource, Pool
 from lcwof.evaluation import prepare
 from lcwof.methods import Base, Task, get_method
@@ -156,6 +156,28 @@ def test_ft_steps_down_the_cross_entropy_of_new_examples(digits: Dataset, digits
         was = getattr(start, head)
         expected = was - 0.1 * (slope[:, at] + 1e-4 * was)
         torch.testing.assert_close(getattr(state.learners, head), expected, atol=1e-4, rtol=1e-3)
+
+
+def test_joint_steps_down_the_cross_entropy_of_base_and_new_examples_together(
+    digits: Dataset, digits_model: BaseModel
+) -> None:
+    """One step of all examples, each counting the same: the heads move by the hand-computed slope, and weight decay."""
+    step = {"descent__epochs": 1, "descent__batch": 100, "descent__lr_tail": 0.0, "descent__lr_head": 0.5}
+    method = configured("joint", per_class=4, **step)
+    base, fitted = prepare(method, digits_model, replace(digits, augment=Augment.none()))
+    known, old = len(digits_model.head), base.pool.table[:, :4]
+    base = replace(base, pool=Pool(old, torch.full((known,), 4)))  # no more than are shown: whatever is drawn, all are
+    shots = EpisodeSource.of(digits, "novel", 2, 3).draw([0, 1]).support
+    task = Task.of_shots(shots, Randomness.of_episodes(0, [0, 1]), "cpu")
+    first, *_, last = method.learn(base, fitted, task)
+    start = torch.cat([digits_model.head.expand(2, -1, -1), first.learners.novel_head], dim=1)
+    embedded = embed(base, torch.cat([old.flatten().expand(2, -1), shots.flatten(1)], dim=1))
+    answers = F.one_hot(torch.tensor([c for c in range(known) for _ in range(4)] + [known] * 3 + [known + 1] * 3))
+    errors = (embedded @ start.mT).softmax(-1) - answers
+    slope = errors.mT @ embedded / (known * 4 + 2 * 3)
+    found = torch.cat([last.learners.base_head, last.learners.novel_head], dim=1)
+    torch.testing.assert_close(found, start - 0.5 * (slope + 1e-4 * start), atol=1e-5, rtol=1e-4)
+    assert all(torch.equal(weight, first.learners.tail[name]) for name, weight in last.learners.tail.items())
 
 
 def test_joint_training_sees_base_images(digits: Dataset, digits_model: BaseModel) -> None:
