@@ -165,3 +165,23 @@ def test_what_a_hook_gets_wrong_is_said(mine: Path, digits_model: BaseModel, tmp
         words = [command, "--data", "digits", "--model", model, "--method", f"{mine}:Mine", "-o", tmp_path / "run"]
         _, error = lcwof(*words, *few)
         assert isinstance(error, LcwofError) and why in str(error), (new, error)
+
+
+def test_one_that_refuses_streams_is_listed_without_them(mine: Path, digits_model: BaseModel, tmp_path: Path) -> None:
+    def told() -> list[str]:
+        said, _ = lcwof("methods", f"{mine}:Mine", "--json")
+        return list(json.loads(said)[f"{mine}:Mine"]["protocols"])
+
+    assert told() == ["evaluate", "stream"]
+    assert "a sequence of sets by `stream`" in lcwof("methods", f"{mine}:Mine")[0]
+    hook = "    def require_stream(self, sessions):\n        raise LcwofError('mine is for one set.')\n\n"
+    code = mine.read_text().replace("    def logits", f"{hook}    def logits")
+    mine.write_text(f"from lcwof.errors import LcwofError\n{code}")
+    del sys.modules[f"lcwof_method_{mine}"]
+    registry._METHODS.pop("mine")
+    assert told() == ["evaluate"]
+    assert "but no sequence of sets by `stream`" in " ".join(lcwof("methods", f"{mine}:Mine")[0].split())
+    digits_model.save(tmp_path / "base.safetensors")
+    common = ["--data", "digits", "--model", tmp_path / "base.safetensors", "--method", f"{mine}:Mine"]
+    _, error = lcwof("stream", *common, "--way", 1, "--shot", 1, "-o", tmp_path / "run")
+    assert str(error) == "mine is for one set." and not list(tmp_path.glob("run*"))

@@ -125,7 +125,10 @@ def test_the_base_model_is_left_as_it_was(name: str, digits: Dataset, digits_mod
 @pytest.mark.parametrize("name", method_names())
 def test_is_documented_and_its_grid_names_real_settings(name: str) -> None:
     kind = get_method(name)
-    assert "base model" in " ".join((kind.__doc__ or "").split()), "says what it needs at base time"
+    said = " ".join((kind.__doc__ or "").split())
+    assert "base model" in said, "says what it needs at base time"
+    assert "Serves both protocols" in said, "says which protocols it serves, which the tests of streams hold it to"
+    kind().require_stream(8)
     for key, values in kind.grid.items():
         for value in values:
             replace_field(kind.Config(), key, value)

@@ -45,6 +45,7 @@ from lcwof.engine import (
     write_choice,
 )
 from lcwof.engine.study import fitting_on
+from lcwof.errors import LcwofError
 from lcwof.evaluation import Tuning
 from lcwof.learning import Phase1, base_accuracy
 from lcwof.learning import pretrain as run_phase1
@@ -261,7 +262,8 @@ def methods(
         return
     if name:
         kind = found[name]
-        say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\n{_PROTOCOLS} Settings, and what each is tried with on validation:")
+        say(f"{source_of(kind)}\n\n{getdoc(kind)}\n\n{_learns(kind)}")
+        say("Settings, and what each is tried with on validation:")
         tried = {**kind.grid, **({kind.stop[1]: "every epoch"} if kind.stop else {})}
         what, table = explained(kind.Config), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         for heading in ("setting", "default", "what it is"):
@@ -280,10 +282,25 @@ def methods(
         whole = f"{each:{wide}}  {about}" + (f" ({by})" if by else "")
         fits = len(whole) <= console.width
         console.print(Text(whole if fits else f"{each:{wide}}  {about}"), no_wrap=True, overflow="ellipsis")
-    say(f"{_PROTOCOLS} `lcwof methods NAME` tells all about one.")
+    say(
+        "All serve both protocols, one set of novel classes (`evaluate`) and a sequence of sets (`stream`). "
+        "`lcwof methods NAME` tells all about one."
+    )
 
 
-_PROTOCOLS = "For both protocols, one set of novel classes (`evaluate`) and a sequence of sets (`stream`)."
+def _learns(kind: type[Method]) -> str:
+    """What a method can be asked to learn, with its own settings."""
+    streams = "a sequence" if "stream" in _protocols(kind) else "but no sequence"
+    return f"It learns one set of novel classes by `evaluate`, {streams} of sets by `stream`."
+
+
+def _protocols(kind: type[Method]) -> list[str]:
+    """The commands that a method, with its own settings, goes with. One set of classes is what every method learns."""
+    try:
+        kind().require_stream(2)
+    except LcwofError:
+        return ["evaluate"]
+    return ["evaluate", "stream"]
 
 
 def _told(kind: type[Method]) -> dict[str, Any]:
@@ -291,7 +308,7 @@ def _told(kind: type[Method]) -> dict[str, Any]:
     return {
         "source": source_of(kind),
         "about": getdoc(kind),
-        "protocols": ["evaluate", "stream"],
+        "protocols": _protocols(kind),
         "keeps base logits": kind.keeps_base,
         "settings": dataclasses.asdict(kind.Config()),
         "tried": {key: list(values) for key, values in kind.grid.items()},

@@ -160,9 +160,9 @@ class Attractor(Method):
     and by a bound on the curvature, where the source runs L-BFGS to the end and back-propagates with steps of 1: the
     source's 20 damped ones reach a part of the implicit gradient; no dropout on class means, no decay of fast weights,
     no bias of base classes; the MLP starts at 0 in its outward layer, at the usual numbers in the other; a constant
-    rate, fewer steps of more episodes, or none if that is better on validation; one model for all numbers of shots. The
-    source has one session: here the inputs of all shots are kept, and a new session solves for all few-shot classes
-    together, so that none has an advantage by its age."""
+    rate, fewer steps of more episodes, or none if that is better on validation; one model for all numbers of shots.
+    Serves both protocols, where the source has one session: in a stream the inputs of all shots are kept, and a new
+    session solves for all few-shot classes together, so that none has an advantage by its age."""
 
     Config, StateClass = AttractorConfig, AttractorState
     keeps_base = True

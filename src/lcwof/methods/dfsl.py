@@ -62,7 +62,8 @@ class Dynamic(Method):
     """logits = s cos(f(x), w_c); a novel w_c is generated from the mean of its shots and from base weights w_b that its
     shots attend to: w_c = phi_avg * mean(f^) + phi_att * mean over shots of sum_b softmax_b(gamma cos(phi_q f^, k_b))
     w_b^, phi_avg and phi_att a number a dimension. The generator, its keys k and s are trained on made-up episodes of
-    base classes over the shared base model; the cosine head of the base classes is fitted before and stays.
+    base classes over the shared base model; the cosine head of the base classes is fitted before and stays. Serves both
+    protocols: in a stream every session adds its weights, and those that are there stay.
 
     Choices: base weights stay while the generator is trained, where the source trains them on; it starts near imprinted
     weights (phi_att 0.1, keys at the base weights, phi_q the identity) and takes 1,000 steps of Adam, or none if that

@@ -37,8 +37,9 @@ class Video(Method):
     This is the source's classifier; the retrieval of more videos from a tagged web corpus and the features generated
     from names of classes, which it adds, need that corpus and those names and are not here. Choices: 100 steps by
     default, where the source takes 10 at this rate (`tune` tries both, and others), Adam's own betas, no bias that is
-    trained and dropped. The source has one session: here the embeddings of all shots are kept, and a new session fits
-    all few-shot classes together. A bias tuned without test data is added to novel logits."""
+    trained and dropped. Serves both protocols, where the source has one session: in a stream the embeddings of all
+    shots are kept, and a new session fits all few-shot classes together. A bias tuned without test data is added to
+    novel logits."""
 
     Config, StateClass = VideoConfig, VideoState
     keeps_base = True

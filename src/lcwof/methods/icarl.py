@@ -46,7 +46,8 @@ class ICaRLState(State):
 class ICaRL(Method):
     """loss = CE over all classes + lambda T^2 KL(softmax(old / T) || softmax(new / T)) over old classes, on the new
     examples and on exemplars; exemplars of base classes are herded, shots are all kept. The class with the nearest mean
-    of exemplars wins. Uses the shared base model, whose last stage adapts.
+    of exemplars wins. Uses the shared base model, whose last stage adapts. Serves both protocols: in a stream, few-shot
+    classes of earlier sessions are old ones, too.
 
     Choices: a softmax over all classes and a temperature, as incremental few-shot works compare with it, where the
     source has a sigmoid for each class and the old network's answers in place of the labels of old classes; 20

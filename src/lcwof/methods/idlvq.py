@@ -113,7 +113,8 @@ class References(Method):
     s and the last stages of the shared base model are trained so. A new class begins with the mean of its shots; then
     loss = a margin by which the own reference vector must be nearer than any other + variation within classes + how
     far the embeddings of exemplars of known classes have moved. Reference vectors of known classes stay while that is
-    learned, and are then moved by the drift of the exemplars near them.
+    learned, and are then moved by the drift of the exemplars near them. Serves both protocols: in a stream, few-shot
+    classes of earlier sessions are known ones, too, and all their shots exemplars.
 
     Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins mean the
     same under every backbone; one reference vector a class; the length of base training, on images as they are, since

@@ -54,7 +54,8 @@ class Vectors(Method):
     """Prototypes among unit embeddings learn online, one example after the other: the nearest of its class moves to it,
     p += (f(x) - p) / n with n the examples that moved it, the nearest of another class away, q -= away (f(x) - q), and
     an example farther than the threshold from its class becomes a prototype; the nearest prototype decides. Uses the
-    shared base model, keeps no images.
+    shared base model, keeps no images. Serves both protocols: in a stream, examples of later sessions go on moving the
+    prototypes that are there.
 
     Choices: base classes start with their means; one threshold, tuned without test data, where the original adapts one
     for each prototype along the way and looks at the two nearest of any class; no edges between prototypes, along which

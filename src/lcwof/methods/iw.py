@@ -34,7 +34,8 @@ class Imprinting(Method):
     The source trains backbone and cosine head together, so that base weights lie near the means of their classes. Over
     the shared base model, which stays as it is, a head that is trained leaves them, and all samples lie nearer to
     imprinted weights. Choices: base weights are imprinted, too, and s is fitted to base images, or both are fitted,
-    whichever is better on validation; a bias tuned without test data is added to novel logits."""
+    whichever is better on validation; a bias tuned without test data is added to novel logits.
+    Serves both protocols: in a stream every session adds its weights, and those that are there stay."""
 
     Config, StateClass = ImprintingConfig, ImprintingState
     keeps_base = True

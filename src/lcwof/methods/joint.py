@@ -33,7 +33,9 @@ class Joint(Method):
     tuned without test data.
 
     Choices: it begins with the shared base model, whose last stage is trained again; all base training images are
-    kept, and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples."""
+    kept, and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples.
+
+    Serves both protocols: in a stream every evaluation has a training of its own, from the base model on."""
 
     Config = JointConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})

@@ -60,7 +60,11 @@ class LCwoF(Method):
     base and novel classes of exp(w_c . f(x)), and theta_1 is the last stage after phase 1. Phase 3 calibrates both
     heads: cross-entropy over all classes under the same constraint, on the novel examples and as few of each base
     class, replayed. Its length is what balances old and new, so no bias of few-shot classes is tuned unless asked
-    for. Uses the shared base model."""
+    for. Uses the shared base model.
+
+    Serves both protocols: in a stream, phase 2 fixes the weights of all classes known so far, and phase 3, before every
+    evaluation, replays one image a base class unless `phase3.replay_per_class` is given. `alternate` is for one set of
+    novel classes, `distillation.unlabelled` is not for streams."""
 
     Config = LCwoFConfig
     grid = MappingProxyType({"weight_constraint": (1e1, 1e2, 5e2, 5e3, 5e4), "phase3.lr_head": (1e-3, 1e-2)})

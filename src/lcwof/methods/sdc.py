@@ -44,7 +44,8 @@ class Drift(Method):
     """Fine-tuning on the new examples by cross-entropy over all classes; then the prototypes of old classes move by the
     drift that the new examples show near them, p_c += sum_i w_i (f_new(x_i) - f_old(x_i)) / sum_i w_i with w_i =
     exp(-||f_old(x_i) - p_c||^2 / 2 sigma^2), and the nearest prototype (mean of unit embeddings) decides. Keeps no
-    images. Uses the shared base model, whose last stage adapts.
+    images. Uses the shared base model, whose last stage adapts. Serves both protocols: in a stream, few-shot classes of
+    earlier sessions are old ones, too.
 
     sigma is the source's. Choices: a linear head and cross-entropy, where the source learns its embedding by a metric
     loss alone, with or without a loss against forgetting; a bias of few-shot classes tuned without test data."""

@@ -137,7 +137,8 @@ class Topic(Method):
     test data is added to few-shot classes. Nodes of new classes follow their examples, and examples, not nodes, are
     pushed from neighbours.
 
-    Uses the shared base model; the cosine head and s are fitted to the base classes over it."""
+    Uses the shared base model; the cosine head and s are fitted to the base classes over it. Serves both protocols: in
+    a stream, few-shot classes of earlier sessions are known ones, too, and their nodes anchors."""
 
     Config = TopicConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})

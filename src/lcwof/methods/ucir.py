@@ -66,7 +66,8 @@ def margin_ranking(cosines: Tensor, labels: Tensor, known: int, margin: float, h
 class UCIR(Method):
     """logits = s cos(f(x), w_c); loss = cross-entropy + lambda (1 - cos(f, f_old)) + a margin between the class of an
     old exemplar and the nearest new classes; new weights start imprinted, those of known classes stay as they are, and
-    the last stage of the shared base model adapts. The cosine head and s are fitted to the base classes over it.
+    the last stage of the shared base model adapts. The cosine head and s are fitted to the base classes over it. Serves
+    both protocols: in a stream, few-shot classes of earlier sessions are old ones, too, and all their shots exemplars.
 
     margin and the number of nearest classes are the source's, whose released code averages over these where its paper
     sums. Choices: s stays as fitted; every epoch shows as many exemplars of an old class as there are shots, which
