@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, prepare, run_episodes
+from lcwof.learning import Phase2
 from lcwof.methods import Method, Task, get_method, method_names
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -135,6 +137,16 @@ def test_is_documented_and_its_grid_names_real_settings(name: str) -> None:
     if kind.stop:
         phase, field = kind.stop
         assert kind(replace_field(kind.Config(), field, 17)).phases()[phase] == 17
+
+
+@pytest.mark.parametrize("name", [name for name in method_names() if hasattr(get_method(name).Config(), "descent")])
+def test_who_descends_as_phase_2_does_says_so(name: str) -> None:
+    kind = get_method(name)
+    phase2 = Phase2()
+    how = replace(kind.Config().descent, epochs=phase2.epochs)
+    assert asdict(how).items() <= asdict(phase2).items()
+    said = " ".join((kind.__doc__ or "").split())
+    assert "rates, batch, momentum, weight decay and gradient clip" in said and "of phase 2 of `lcwof`" in said
 
 
 def test_unknown_methods_and_settings_are_refused() -> None:

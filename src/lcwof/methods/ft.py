@@ -28,8 +28,9 @@ class FineTuneState(State):
 class FineTune(Method):
     """loss = -log softmax_y(w_c . f(x)) over all classes, on the novel examples only, tail and both heads free: no
     constraint, no replay. Uses the shared base model. Even the number of epochs is tuned, which lets it stop before it
-    forgets, and so is a bias of few-shot classes, without test data. Serves both protocols: in a stream it goes on from
-    session to session, each time on the newest examples alone."""
+    forgets, and so is a bias of few-shot classes, without test data. By default rates, batch, momentum, weight decay
+    and gradient clip are those of phase 2 of `lcwof`; `tune` tries other rates of class weights. Serves both protocols:
+    in a stream it goes on from session to session, each time on the newest examples alone."""
 
     Config = FineTuneConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2, 1e-1), "novel_bias": (BEST,)})

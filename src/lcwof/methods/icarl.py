@@ -52,7 +52,9 @@ class ICaRL(Method):
     Choices: a softmax over all classes and a temperature, as incremental few-shot works compare with it, where the
     source has a sigmoid for each class and the old network's answers in place of the labels of old classes; 20
     exemplars a class, the source's 2,000 for 100 classes, from the first session on; a bias of few-shot classes tuned
-    without test data."""
+    without test data. By default rates, batch, momentum, weight decay and gradient clip are those of phase 2 of
+    `lcwof`, not taken from the source, and the 40 epochs are ours; `tune` tries another rate of the last stage, and
+    fewer epochs."""
 
     Config = ICaRLConfig
     grid = MappingProxyType({"descent.lr_tail": (1e-4, 1e-3), "distillation": (1.0, 10.0), "novel_bias": (BEST,)})

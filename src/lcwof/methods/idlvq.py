@@ -116,10 +116,13 @@ class References(Method):
     learned, and are then moved by the drift of the exemplars near them. Serves both protocols: in a stream, few-shot
     classes of earlier sessions are known ones, too, and all their shots exemplars.
 
-    Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins mean the
-    same under every backbone; one reference vector a class; the length of base training, on images as they are, since
-    the base model is a good start; the exemplars, their number and their balanced replay as in `ucir`; the kernel of
-    the drift as in `sdc`; a bias of few-shot classes tuned without test data."""
+    Only the abstract and descriptions by others were at hand. Choices: unit embeddings, so that margins mean the same
+    under every backbone; one reference vector a class; the length of base training, on images as they are, since the
+    base model is a good start; the exemplars, their number and their balanced replay as in `ucir`; the kernel of the
+    drift as in `sdc`; a bias of few-shot classes tuned without test data. The weights of the losses, the margin and the
+    rates of base training are ours; `tune` tries other weights of what must not move. By default rates, batch,
+    momentum, weight decay and gradient clip of later sessions are those of phase 2 of `lcwof`, not taken from the
+    source, and the 40 epochs are ours; `tune` tries fewer."""
 
     Config = ReferencesConfig
     grid = MappingProxyType({"less_forget": (0.2, 1.0, 5.0), "novel_bias": (BEST,)})

@@ -58,9 +58,9 @@ class Vectors(Method):
     prototypes that are there.
 
     Choices: base classes start with their means; one threshold, tuned without test data, where the original adapts one
-    for each prototype along the way and looks at the two nearest of any class; no edges between prototypes, along which
-    the original moves neighbours too and finds prototypes to remove; a bias of few-shot classes tuned without test
-    data."""
+    for each prototype along the way and looks at the two nearest of any class; one `away`, tuned, too; no edges between
+    prototypes, along which the original moves neighbours too and finds prototypes to remove; a bias of few-shot classes
+    tuned without test data."""
 
     Config, StateClass = VectorsConfig, VectorsState
     grid = MappingProxyType({"threshold": (0.5, 0.8, 1.0, 1.2), "away": (0.0, 0.05), "novel_bias": (BEST,)})

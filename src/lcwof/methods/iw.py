@@ -35,6 +35,7 @@ class Imprinting(Method):
     the shared base model, which stays as it is, a head that is trained leaves them, and all samples lie nearer to
     imprinted weights. Choices: base weights are imprinted, too, and s is fitted to base images, or both are fitted,
     whichever is better on validation; a bias tuned without test data is added to novel logits.
+
     Serves both protocols: in a stream every session adds its weights, and those that are there stay."""
 
     Config, StateClass = ImprintingConfig, ImprintingState

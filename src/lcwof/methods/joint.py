@@ -32,8 +32,10 @@ class Joint(Method):
     every evaluation; no balance, no constraint. Few-shot classes are seen less than base classes: a bias of theirs is
     tuned without test data.
 
-    Choices: it begins with the shared base model, whose last stage is trained again; all base training images are
-    kept, and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples.
+    Choices: it begins with the shared base model, whose last stage is trained again; all base training images are kept,
+    and every epoch shows `per_class` of each class, drawn anew, and all few-shot examples; by default rates, batch,
+    momentum, weight decay and gradient clip are those of phase 2 of `lcwof`, for 40 epochs. `tune` tries other rates,
+    and fewer epochs.
 
     Serves both protocols: in a stream every evaluation has a training of its own, from the base model on."""
 

@@ -72,8 +72,9 @@ class Prototypes(Method):
     of its shots for a novel one; a bias tuned on validation is added to the novel logits. By default f is the shared
     base model. With meta_steps, which `tune` also tries, its last stages are first trained on made-up episodes of base
     classes, as in the original, on softmax over the distances to the prototypes of an episode; where the original
-    begins with random weights, this begins with the base model, and learns a scale of the distances. Serves both
-    protocols: in a stream every session adds its prototypes, and those that are there stay."""
+    begins with random weights, this begins with the base model, and learns a scale of the distances; the numbers of
+    steps and shots, and the rate, are ours. Serves both protocols: in a stream every session adds its prototypes, and
+    those that are there stay."""
 
     Config = PrototypesConfig
     keeps_base = True

@@ -132,9 +132,10 @@ class ProtoGAN(Method):
     mean of the shots, not the output of a network of its own; what is generated is a difference from it; the generator
     also matches the means of classes, and no classifier takes part in its training; the joint classifier starts from
     the base head and from the mean directions of shots and takes a fixed number of Adam steps, each on other real and
-    other generated embeddings. All base images are used while learning and count as kept. Serves both protocols: in
-    later sessions the classifier goes on from where it stood, with embeddings generated for all few-shot classes so
-    far, whose shots are kept. What is generated varies less than real embeddings do."""
+    other generated embeddings; sizes, weights of losses, rates and numbers of steps are ours. All base images are used
+    while learning and count as kept. Serves both protocols: in later sessions the classifier goes on from where it
+    stood, with embeddings generated for all few-shot classes so far, whose shots are kept. What is generated varies
+    less than real embeddings do."""
 
     Config, StateClass = ProtoGANConfig, ProtoGANState
     grid = MappingProxyType({"lr": (1e-3, 1e-2), "novel_bias": (BEST,)})

@@ -78,8 +78,9 @@ class Relational(Method):
     Of the source its abstract and its definition in later work were at hand. Chosen here: one layer without
     nonlinearity, similarities by a learned bilinear cosine and not by attributes of classes, an operator for each pair
     of base and novel with diagonal weights, a backbone and base weights that stay, embeddings of training images as
-    they are, and as many steps of training, or none, as are better on validation. Serves both protocols: in later
-    sessions the graph holds the prototypes of all classes so far, and all are convolved anew."""
+    they are, and as many steps of training, or none, as are better on validation; their rate and their made-up episodes
+    are ours, too. Serves both protocols: in later sessions the graph holds the prototypes of all classes so far, and
+    all are convolved anew."""
 
     Config, StateClass = RelationalConfig, RelationalState
     grid = MappingProxyType({"meta_steps": (0, 1000), "novel_bias": (BEST,)})

@@ -48,7 +48,9 @@ class Drift(Method):
     earlier sessions are old ones, too.
 
     sigma is the source's. Choices: a linear head and cross-entropy, where the source learns its embedding by a metric
-    loss alone, with or without a loss against forgetting; a bias of few-shot classes tuned without test data."""
+    loss alone, with or without a loss against forgetting; a bias of few-shot classes tuned without test data. By
+    default rates, batch, momentum, weight decay and gradient clip are those of phase 2 of `lcwof`, not taken from the
+    source, and the 40 epochs are ours; `tune` tries other rates, and fewer epochs."""
 
     Config = DriftConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})

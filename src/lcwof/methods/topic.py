@@ -135,7 +135,8 @@ class Topic(Method):
     variances in the anchor loss are left out: for unit embeddings the scripts make them 1. Class weights have unit
     length and start at the mean of their shots, where the authors' are free and start near 0, and a bias tuned without
     test data is added to few-shot classes. Nodes of new classes follow their examples, and examples, not nodes, are
-    pushed from neighbours.
+    pushed from neighbours. By default rates, batch, momentum, weight decay and gradient clip are those of phase 2 of
+    `lcwof`, not taken from the source, and the 40 epochs are ours; `tune` tries other rates, and fewer epochs.
 
     Uses the shared base model; the cosine head and s are fitted to the base classes over it. Serves both protocols: in
     a stream, few-shot classes of earlier sessions are known ones, too, and their nodes anchors."""

@@ -72,7 +72,9 @@ class UCIR(Method):
     margin and the number of nearest classes are the source's, whose released code averages over these where its paper
     sums. Choices: s stays as fitted; every epoch shows as many exemplars of an old class as there are shots, which
     stands for the original's last, class-balanced fine-tuning; lambda, the source's among others, and a bias of
-    few-shot classes are tuned without test data."""
+    few-shot classes are tuned without test data. By default rates, batch, momentum, weight decay and gradient clip are
+    those of phase 2 of `lcwof`, not taken from the source, and the 40 epochs are ours; `tune` tries another rate of
+    class weights, and fewer epochs."""
 
     Config = UCIRConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "less_forget": (0.2, 1.0, 5.0), "novel_bias": (BEST,)})
