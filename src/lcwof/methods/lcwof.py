@@ -164,7 +164,10 @@ class LCwoF(Method):
 
     def _in_turns(self, base: Base, learners: Learners, memory: Task, labels: Tensor) -> Iterator[LCwoFState]:
         """Some epochs of phase 2, then one of phase 3, again and again."""
-        novel, joint = replace(self.config.phase2, epochs=self.config.alternate), replace(self.config.phase3, epochs=1)
+        novel, joint = (
+            replace(self.config.phase2, epochs=self.config.alternate),
+            replace(self.calibration(memory), epochs=1),
+        )
         lam, draws = self.constraint(memory.shots), memory.draws
         for turn in range(self.config.phase3.epochs):
             one = base.inputs, memory.support, labels

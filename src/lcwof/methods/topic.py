@@ -138,8 +138,9 @@ class Topic(Method):
     pushed from neighbours. By default rates, batch, momentum, weight decay and gradient clip are those of phase 2 of
     `lcwof`, not taken from the source, and the 40 epochs are ours; `tune` tries other rates, and fewer epochs.
 
-    Uses the shared base model; the cosine head and s are fitted to the base classes over it. Serves both protocols: in
-    a stream, few-shot classes of earlier sessions are known ones, too, and their nodes anchors."""
+    Uses the shared base model; base weights are class means, as new ones at first, and s is fitted to base images.
+    Serves both protocols: in a stream, few-shot classes of earlier sessions are known ones, too, and their nodes
+    anchors."""
 
     Config = TopicConfig
     grid = MappingProxyType({"descent.lr_head": (1e-3, 1e-2), "descent.lr_tail": (1e-4, 1e-3), "novel_bias": (BEST,)})
