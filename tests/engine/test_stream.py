@@ -6,11 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import lcwof.engine.stream as engine
 from lcwof.data import Dataset
+from lcwof.data.images import Session
 from lcwof.engine import Recipe, StreamRun, evaluate_run, read_recipe, read_run, stream_run
 from lcwof.errors import LcwofError
 from lcwof.methods.lcwof import LCwoF, LCwoFState
@@ -34,12 +36,47 @@ def recipe(method: str = "lcwof", **settings: object) -> Recipe:
     return read_recipe([], {**options, **settings}, [])
 
 
+def same_answers(a: StreamRun, b: StreamRun) -> bool:
+    """Confidences up to rounding, which depends on how many streams are learned together."""
+    assert a.answers is not None and b.answers is not None
+    mine, theirs = a.answers.by_name(), b.answers.by_name()
+    named = a.answers.episodes == b.answers.episodes and a.answers.names == b.answers.names
+    return named and all(x.shape == y.shape and np.allclose(x, y, atol=2e-3) for x, y in zip(mine, theirs, strict=True))
+
+
+def require_answers_of_rows(run: StreamRun) -> None:
+    """That the answers come to what the rows of the last session say."""
+    assert run.answers is not None
+    true, answered, _ = run.answers.by_name()
+    for number, stream in zip(run.answers.episodes, zip(true, answered, strict=True), strict=True):
+        last = run.streams[number][-1]
+        asked, right = stream[0] >= 0, stream[0] == stream[1]
+        novel = stream[0] >= len(run.answers.base)
+        for name, part in (("N/J", novel), ("B/J", asked & ~novel), ("J/J", asked)):
+            assert 100 * right[part].mean() == pytest.approx(last[name], abs=1e-3)
+        came = [name for row in run.streams[number] for name in row["new"]]
+        by_class = [right[stream[0] == run.answers.names.index(name)].mean() for name in (*run.answers.base, *came)]
+        assert [100 * share for share in by_class] == pytest.approx(last["classes"], abs=1e-3)
+
+
+def unequal(strokes: Dataset) -> Dataset:
+    """The data set with lists of four classes, tested on 3, 5, 7 and 9 images."""
+    names = strokes.split.novel[:4]
+    groups = strokes.images.of_classes(names)
+    tests = tuple(group[10 : 13 + 2 * i] for i, group in enumerate(groups))
+    sessions = (
+        Session(names[:1], (groups[0][:2],), tests[:1]),
+        Session(names[1:], tuple(g[:2] for g in groups[1:]), tests[1:]),
+    )
+    return dataclasses.replace(strokes, sessions=sessions)
+
+
 def test_a_folder_of_streams_tells_the_whole_story(strokes: Dataset, strokes_model: BaseModel, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     run = stream_run(
         recipe(), strokes_model, strokes, tmp_path / "r", progress=lambda done, total: seen.append((done, total))
     )
-    assert sorted(p.name for p in run.path.iterdir()) == ["rows.jsonl", "run.json"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["answers.safetensors", "rows.jsonl", "run.json"]
     assert [(row["stream"], row["session"]) for row in run.rows] == [(i, t) for i in range(3) for t in (1, 2, 3, 4)]
     assert seen[-1] == (12, 12) and seen == sorted(seen)
     assert run.about["protocol"] == "ifsl" and run.about["ways"] == [4, 4, 4] and not run.about["listed"]
@@ -53,7 +90,7 @@ def test_a_folder_of_streams_tells_the_whole_story(strokes: Dataset, strokes_mod
     assert streams_markdown(run).count("\n") == 4 + 4 and stream_table(run).row_count == 4
     page = write_report([run], tmp_path / "page.html", "streams").read_text()
     assert (
-        page.count('class="plot"') == 3 and "forgetting" in page and "2-shot: 3 streams" in page and "not tuned" in page
+        page.count('class="plot"') == 5 and "forgetting" in page and "2-shot: 3 streams" in page and "not tuned" in page
     )
 
 
@@ -81,7 +118,7 @@ def test_an_interrupted_stream_goes_on_after_its_last_session(
         stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
     resumed = stream_run(recipe(), strokes_model, strokes, tmp_path / "r")
     assert learned == [1, 2, 3, 4, 1, 2, 3, 4], "two streams together go on with session 4, then comes the third"
-    assert resumed.rows == whole.rows
+    assert resumed.rows == whole.rows and same_answers(resumed, whole)
     assert stream_run(recipe(), strokes_model, strokes, tmp_path / "r").rows == whole.rows and len(learned) == 8, "read"
     fewer = dataclasses.replace(recipe(), stream=dataclasses.replace(recipe().stream, streams=1))
     with pytest.raises(LcwofError, match=r"exists: .* It has 3 episodes or streams, 1 are asked for"):
@@ -118,7 +155,8 @@ def test_out_of_memory_in_a_later_session_loses_no_ended_stream_and_leaves_nothi
 
     monkeypatch.setattr(engine, "run_streams", late)
     run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
-    assert run.rows == whole.rows and sorted(p.name for p in run.path.iterdir()) == ["rows.jsonl", "run.json"]
+    assert run.rows == whole.rows and same_answers(run, whole)
+    assert sorted(p.name for p in run.path.iterdir()) == ["answers.safetensors", "rows.jsonl", "run.json"]
 
 
 def test_a_stream_killed_twice_in_a_session_goes_on_with_fewer_at_once(
@@ -144,7 +182,7 @@ def test_a_stream_killed_twice_in_a_session_goes_on_with_fewer_at_once(
         mark.write_text(str(stopped.value))  # as a kill would have left it
     assert mark.read_text() == "2 2 2" and not notices
     run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", notice=notices.append)
-    assert sizes == [2, 2, 1, 1, 1] and run.rows == whole.rows
+    assert sizes == [2, 2, 1, 1, 1] and run.rows == whole.rows and same_answers(run, whole)
     assert notices == ["Killed twice in the same session: beginning its streams again, 1 at once."]
 
 
@@ -173,7 +211,68 @@ def test_more_streams_are_added_to_a_finished_run(strokes: Dataset, strokes_mode
     assert len(few.streams) == 1 and len(whole.streams) == 3
     begun: list[int] = []
     run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r", progress=lambda done, _: begun.append(done))
-    assert begun[0] == len(few.rows) and run.rows == whole.rows
+    assert begun[0] == len(few.rows) and run.rows == whole.rows and same_answers(run, whole)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_answers_of_the_last_session_are_those_of_the_rows(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, shuffle: bool
+) -> None:
+    run = stream_run(recipe("pn", **{"stream.shuffle": shuffle}), strokes_model, strokes, tmp_path / "r")
+    require_answers_of_rows(run)
+    assert run.answers is not None and run.answers.episodes == (0, 1, 2)
+    assert run.answers.base == strokes.split.base
+    assert run.answers.novel == (*strokes.split.val, *strokes.split.novel)
+    queries = run.answers.given.answered.numel()
+    assert (run.path / "answers.safetensors").stat().st_size < queries * 4 + 5000
+
+
+def test_streams_with_other_queries_keep_all_of_theirs(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    """Only the first session, of one class, is learned; which class it is differs."""
+    lists: dict[str, Any] = {"stream.way": None, "stream.shot": None, "stream.sessions": 1, "stream.shuffle": True}
+    data = unequal(strokes)
+    whole = stream_run(recipe("pn", **lists, **{"stream.streams": 5}), strokes_model, data, tmp_path / "whole")
+    require_answers_of_rows(whole)
+    assert whole.answers is not None
+    asked = (whole.answers.by_name()[0] >= 0).sum(1) - len(strokes.split.test)
+    assert asked.tolist() == [3 + 2 * data.split.novel.index(stream[1]["new"][0]) for stream in whole.streams]
+    assert len(set(asked.tolist())) > 1
+    stream_run(recipe("pn", **lists, **{"stream.streams": 2}), strokes_model, data, tmp_path / "r")
+    more = stream_run(recipe("pn", **lists, **{"stream.streams": 5}), strokes_model, data, tmp_path / "r")
+    assert same_answers(more, whole)
+
+
+def test_answers_of_streams_survive_a_kill_before_their_rows(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "whole")
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    keep = engine.keep_answers
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "keep_answers", lambda *args: killed(keep(*args)))
+        stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    assert [file.name for file in (tmp_path / "r.partial").glob("answers*")] == ["answers-000000.safetensors"]
+    run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    assert run.rows == whole.rows and same_answers(run, whole)
+    assert [file.name for file in run.path.glob("answers*")] == ["answers.safetensors"]
+
+
+def test_a_run_of_streams_without_answers_reads_and_grows(
+    strokes: Dataset, strokes_model: BaseModel, tmp_path: Path
+) -> None:
+    without = recipe("pn", **{"stream.streams": 1, "evaluate.answers": False})
+    old = stream_run(without, strokes_model, strokes, tmp_path / "r")
+    assert old.answers is None and not list(old.path.glob("answers*"))
+    assert "taken for whom" not in write_report([old], tmp_path / "old.html", "old").read_text()
+    run = stream_run(recipe("pn"), strokes_model, strokes, tmp_path / "r")
+    require_answers_of_rows(run)
+    assert run.answers is not None and run.answers.episodes == (1, 2)
+    assert "pn, 2 of 3 streams" in write_report([run], tmp_path / "new.html", "new").read_text()
 
 
 def test_the_folder_of_the_other_protocol_is_not_gone_on_with(

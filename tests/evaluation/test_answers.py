@@ -6,7 +6,9 @@ import torch
 
 from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
+from lcwof.data.sessions import StreamSource
 from lcwof.evaluation import MEASURES, prepare, run_episodes
+from lcwof.evaluation.ifsl import run_streams
 from lcwof.methods.pn import Prototypes
 from lcwof.models import BaseModel
 
@@ -36,3 +38,20 @@ def test_the_answers_say_which_classes_an_episode_has(strokes: Dataset, strokes_
     base, fitted = prepare(method, strokes_model, strokes)
     *_, last = run_episodes(method, base, fitted, source, [4, 7], filled_to=3)
     assert torch.equal(last.answers.classes.long(), source.draw([4, 7]).classes)
+
+
+def test_the_answers_of_streams_make_the_measures_of_every_session(strokes: Dataset, strokes_model: BaseModel) -> None:
+    method = Prototypes()
+    base, fitted = prepare(method, strokes_model, strokes)
+    (streams,) = StreamSource.of(strokes, way=4, shot=2, queries=6, shuffle=True).draw([0, 1])
+    old = len(strokes.split.base)
+    for session, _ in run_streams(method, base, fitted, streams, 0):
+        given = session.answers
+        right, novel = given.answered == given.true, given.true >= old
+        for name, part in (("N/J", novel), ("B/J", ~novel), ("J/J", novel | ~novel)):
+            if part.any():
+                each = torch.stack([100 * right[i][part[i]].float().mean() for i in range(2)])
+                assert torch.allclose(each, session.values[:, MEASURES.index(name)])
+        came = [[name for step in streams.steps[: session.number - 1] for name in step.classes[i]] for i in range(2)]
+        assert [[streams.novel[at] for at in row] for row in given.classes.tolist()] == came
+    assert len({tuple(sorted(row)) for row in came}) == 1 and came[0] != came[1]

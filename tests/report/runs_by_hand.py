@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,11 @@ def four_answers_twice() -> RecordedAnswers:
     confidence = torch.tensor([[0.9, 0.6, 0.8, 0.4], [0.5, 0.7, 1.0, 0.2]], dtype=torch.float16)
     true, classes = torch.tensor([2, 3, 0, 1], dtype=torch.int16), torch.tensor([[1, 0], [0, 2]], dtype=torch.int16)
     return RecordedAnswers(("a", "b"), ("c", "d", "e"), (0, 1), Answers(classes, true, answered, confidence))
+
+
+def without_the_last() -> RecordedAnswers:
+    """The same, but in episode 1 nothing of b is asked."""
+    recorded = four_answers_twice()
+    true, answered = recorded.given.true.repeat(2, 1), recorded.given.answered
+    true[1, 3] = answered[1, 3] = -1
+    return replace(recorded, given=replace(recorded.given, true=true))

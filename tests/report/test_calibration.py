@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from runs_by_hand import four_answers_twice
+from runs_by_hand import four_answers_twice, without_the_last
 from sklearn.calibration import calibration_curve
 
 from lcwof.report import calibration, expected_calibration_error, reliability
@@ -18,6 +18,12 @@ def test_base_and_novel_samples_are_judged_apart() -> None:
     assert (found.base.accuracy, found.novel.accuracy) == (75.0, 50.0)
     assert found.base.mean_confidence == pytest.approx(60.0, abs=0.1)
     assert found.novel.mean_confidence == pytest.approx(67.5, abs=0.1)
+
+
+def test_what_was_not_asked_has_no_confidence() -> None:
+    found = calibration(without_the_last())
+    assert (int(found.base.count.sum()), int(found.novel.count.sum())) == (3, 4)
+    assert found.base.mean_confidence == pytest.approx((80 + 40 + 100) / 3, abs=0.1)
 
 
 def test_the_bins_are_those_of_scikit_learn() -> None:

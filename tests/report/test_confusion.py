@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
-from runs_by_hand import four_answers_twice
+from runs_by_hand import four_answers_twice, without_the_last
 
 from lcwof.engine.recorded import RecordedAnswers
 from lcwof.evaluation import Answers
@@ -17,6 +18,14 @@ def test_samples_are_lost_to_their_own_or_to_the_other_kind() -> None:
     found = confusion(four_answers_twice())
     assert found.base == (75.0, 0.0, 25.0)  # of a, b, a, b one b was taken for the novel c
     assert found.novel == (50.0, 25.0, 25.0)  # d and e right, c once taken for e, once for b
+
+
+def test_a_stream_may_have_fewer_queries_than_another() -> None:
+    found = confusion(without_the_last())
+    assert found.base == pytest.approx((200 / 3, 0.0, 100 / 3)) and found.novel == (50.0, 25.0, 25.0)
+    base, _ = class_accuracies(without_the_last())
+    assert base == [("a", 100.0, 2), ("b", 0.0, 1)]
+    assert mistakes(without_the_last()).base == ()  # b and c now met in one episode of two
 
 
 def test_classes_are_sorted_by_accuracy() -> None:

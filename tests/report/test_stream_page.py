@@ -10,7 +10,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from runs_by_hand import make_run
+from runs_by_hand import four_answers_twice, make_run
 from streams_by_hand import make_stream, unequal
 
 from lcwof.evaluation import MEASURES
@@ -155,6 +155,24 @@ def test_a_single_run_is_not_compared(tmp_path: Path) -> None:
     page = write_report([make_stream("pn", [50.0])], tmp_path / "r.html", "one").read_text()
     assert "After the last session" not in page and "Run by run" not in page
     assert page.count('class="plot"') == 3 and "Plotly.newPlot" in page
+
+
+def test_the_page_shows_the_answers_after_the_last_session(tmp_path: Path) -> None:
+    lcwof, pn = make_stream("lcwof", [50.0, 60.0]), make_stream("pn", [40.0, 50.0])
+    assert "taken for whom" not in write_report([lcwof, pn], tmp_path / "r.html", "old").read_text()
+    lcwof.answers = dataclasses.replace(four_answers_twice(), base=("<b>", "b"))
+    page = write_report([lcwof, pn], tmp_path / "r.html", "new").read_text()
+    shown = page[page.index("<h2>Who is taken for whom</h2>") :]
+    setting = "a_b, 3 base classes, 1 session of 3, 5-shot, after the last session"
+    assert f"<b>{setting}</b> over all queries, %" in shown
+    shares = "".join(f"<td>{share}</td>" for share in ("75.0", "0.0", "25.0", "50.0", "25.0", "25.0"))
+    assert f'<tr><th scope="row">lcwof</th>{shares}</tr>' in shown
+    assert f"evaluate.answers = false): pn ({setting})." in shown
+    assert "<h2>Class by class</h2>" in shown and "best &lt;b&gt; (100.0)" in shown
+    assert "<h2>How far confidence can be trusted</h2>" in shown
+    assert f"{setting}. Base samples: too modest by 15.0 points" in shown
+    specs = re.findall(r'<script type="application/json">(.*?)</script>', shown)
+    assert len([go.Figure(json.loads(spec)) for spec in specs]) == 2, "by class, and how sure"
 
 
 def test_programs_get_the_difference_too() -> None:

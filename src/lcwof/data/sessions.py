@@ -33,6 +33,7 @@ class Streams:
     numbers: tuple[int, ...]
     base_queries: Tensor  # (Q,)
     base_answers: Tensor  # (Q,)
+    novel: tuple[str, ...]  # the names of all classes that there are for sessions
     steps: tuple[Step, ...]
 
     @property
@@ -151,7 +152,8 @@ class StreamSource:
                 )
             )
         test = self.data.split.test
-        return Streams((number,), test, self.data.base_labels(test), tuple(steps))
+        novel = tuple(which.name for which in self.classes)
+        return Streams((number,), test, self.data.base_labels(test), novel, tuple(steps))
 
     def _images(self, draws: Randomness, which: FewShotClass) -> tuple[Tensor, Tensor]:
         """Shots and test images of a class."""
@@ -174,9 +176,8 @@ def _stack(streams: Sequence[Streams]) -> Streams:
         )
         classes = tuple(name for part in parts for name in part.classes)
         steps.append(Step(parts[0].way, support, labels, queries, answers, classes))
-    first = streams[0]
     numbers = tuple(n for stream in streams for n in stream.numbers)
-    return Streams(numbers, first.base_queries, first.base_answers, tuple(steps))
+    return replace(streams[0], numbers=numbers, steps=tuple(steps))
 
 
 def pseudo_sessions(data: Dataset, held_out: int) -> Dataset:

@@ -46,7 +46,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The generalized protocol's settings."""
+    """The generalized protocol's settings; `answers` is for streams too, after their last session."""
 
     way: int = 5
     shot: int = 1

@@ -123,7 +123,7 @@ def evaluate_run(
                 notice(f"Out of memory with {size} episodes at once: going on with {at_once}.")
                 continue
             if e.answers:  # before the rows: an episode counts when its row is there
-                keep_answers(folder, data.split, numbers, along[-1].answers)
+                keep_answers(folder, data.split.base, data.split.novel, numbers, along[-1].answers)
             _add(folder, numbers, along, keep_curves=e.curves > 0)
             todo, batches = todo[len(numbers) :], batches + 1
             progress(total - len(todo), total)

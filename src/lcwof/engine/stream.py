@@ -14,6 +14,7 @@ from lcwof.data.images import Dataset
 from lcwof.data.sessions import Streams
 from lcwof.engine.folder import Row, RunFolder, is_done, read_about, read_lines, require_whole
 from lcwof.engine.recipe import Recipe, learners_at_once
+from lcwof.engine.recorded import RecordedAnswers, join_answers, keep_answers, read_answers
 from lcwof.engine.run import Run, describe, what_decides
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, mean_and_interval, prepare
@@ -33,6 +34,7 @@ class StreamRun:
     path: Path
     about: dict[str, Any]
     rows: list[Row]  # by stream, then session: the measures, "origins" and "classes" (percent right), "kept" images
+    answers: RecordedAnswers | None = None  # those after the last session; None: the run did not record them
 
     @property
     def sessions(self) -> int:
@@ -80,7 +82,7 @@ class StreamRun:
         about, rows = read_about(path), list(read_lines(path / "rows.jsonl"))
         expected = about["recipe"]["stream"]["streams"] * (1 + len(about["ways"]))
         require_whole(path, rows, expected, ("stream", "session"), MEASURES)
-        return cls(path, about, rows)
+        return cls(path, about, rows, read_answers(path))
 
 
 def read_run(path: Path) -> Run | StreamRun:
@@ -137,6 +139,8 @@ def stream_run(
         try:
             with folder.working(size, resume[0] if resume else 0, attempt) as mark:
                 for session, state in run_streams(method, *prepared, streams, how.seed, how.carry, resume=resume):
+                    if session.number == total and recipe.evaluate.answers:  # before the rows that end the streams
+                        keep_answers(folder, data.split.base, streams.novel, streams.numbers, session.answers)
                     folder.append("rows", _rows(streams, session))
                     _stand(folder, method, streams, session, state)
                     folder.describe()
@@ -153,6 +157,7 @@ def stream_run(
             notice(f"Out of memory with {size} streams at once: beginning them again, {at_once} at once.")
     rows = [row for row in folder.rows("rows") if row["stream"] < how.streams]
     folder.rewrite("rows", sorted(rows, key=lambda row: (row["stream"], row["session"])))
+    join_answers(folder, how.streams)
     _forget(folder)
     return StreamRun.read(folder.finish())
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lcwof.data.sessions import Streams
+from lcwof.evaluation.answers import Answers, answers
 from lcwof.evaluation.gfsl import Moments, query_logits, require_answers
 from lcwof.evaluation.metrics import MEASURES, Margins, measures
 from lcwof.methods import Base, Method, State, Task
@@ -19,7 +20,7 @@ from lcwof.randomness import Randomness
 
 @dataclass(frozen=True)
 class Session:
-    """The measures of E streams after a session, at one moment of its learning."""
+    """The measures and the answers of E streams after a session, at one moment of its learning."""
 
     number: int  # 1 is the base session
     phase: str
@@ -28,6 +29,7 @@ class Session:
     origins: Tensor  # (E, number): percent right among all classes, by the session the classes came in
     classes: Tensor  # (E, C): the same, by class
     kept: int  # images in the exemplar memory
+    answers: Answers
     margins: Margins | None = None  # None: in the base session there are no novel classes
 
 
@@ -93,12 +95,13 @@ def _measure(method: Method, state: State, base: Base, streams: Streams, number:
     queries = [streams.base_queries.expand(learners, -1), *(s.queries for s in so_far)]
     ways = [known, *(s.way for s in so_far)]
     firsts = [sum(ways[:i]) for i in range(number)]
-    answers = [streams.base_answers.expand(learners, -1), *(s.answers for s in so_far)]
-    joint = torch.cat([a + first for a, first in zip(answers, firsts, strict=True)], dim=1)
+    labels = [streams.base_answers.expand(learners, -1), *(s.answers for s in so_far)]
+    joint = torch.cat([each + first for each, first in zip(labels, firsts, strict=True)], dim=1)
     asked = torch.cat(queries, dim=1)
     logits = query_logits(method, state, base, asked).cpu()
     require_answers(method, logits, asked, sum(ways))
-    right = (logits.argmax(-1) == joint).double()
+    given = answers(logits, joint, _novel_classes(streams, number))
+    right = (given.answered == joint).double()
     cut = queries[0].shape[1]
     values, margins = torch.full((learners, len(MEASURES)), float("nan")), None
     if so_far:
@@ -109,7 +112,16 @@ def _measure(method: Method, state: State, base: Base, streams: Streams, number:
             values[:, MEASURES.index(name)] = right.float().mean(1) * 100
     by_class = _means(right, joint, sum(ways))
     origin = torch.arange(number).repeat_interleave(torch.tensor(ways))[joint]
-    return Session(number, state.phase, state.epoch, values, _means(right, origin, number), by_class, kept, margins)
+    by_origin = _means(right, origin, number)
+    return Session(number, state.phase, state.epoch, values, by_origin, by_class, kept, given, margins)
+
+
+def _novel_classes(streams: Streams, number: int) -> Tensor:
+    """The classes that have come by a session, as positions among all there are for sessions: (E, N)."""
+    position = {name: at for at, name in enumerate(streams.novel)}
+    so_far = streams.steps[: number - 1]
+    came = [[position[name] for step in so_far for name in step.classes[i]] for i in range(len(streams.numbers))]
+    return torch.tensor(came)
 
 
 def _means(right: Tensor, group: Tensor, groups: int) -> Tensor:

@@ -75,7 +75,7 @@ class Calibration:
 
 
 def calibration(answers: RecordedAnswers) -> Calibration:
-    true, answered, confidence = answers.by_name()
+    true, answered, confidence = answers.queries()
     base = true < len(answers.base)
     right = true == answered
     return Calibration(reliability(confidence[base], right[base]), reliability(confidence[~base], right[~base]))

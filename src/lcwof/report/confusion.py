@@ -28,7 +28,7 @@ class Confusion(NamedTuple):
 class ClassAccuracy(NamedTuple):
     name: str
     accuracy: float  # in the joint space, percent
-    queries: int | None = None  # streams do not count them
+    queries: int | None = None  # None: not counted, as in the rows of streams
 
 
 class Mistake(NamedTuple):
@@ -50,7 +50,7 @@ class Mistakes:
 
 def confusion(answers: RecordedAnswers) -> Confusion:
     """The shares of base and of novel samples; each adds up to 100."""
-    true, answered, _ = answers.by_name()
+    true, answered, _ = answers.queries()
     base = len(answers.base)
 
     def shares(asked: np.ndarray, same: np.ndarray) -> Shares:
@@ -63,8 +63,8 @@ def confusion(answers: RecordedAnswers) -> Confusion:
 
 def class_accuracies(answers: RecordedAnswers) -> tuple[list[ClassAccuracy], list[ClassAccuracy]]:
     """Accuracy in the joint space of the base and of the novel classes that were asked, the highest first."""
-    true, answered, _ = answers.by_name()
-    asked = np.bincount(true.ravel(), minlength=len(answers.names))
+    true, answered, _ = answers.queries()
+    asked = np.bincount(true, minlength=len(answers.names))
     right = np.bincount(true[true == answered], minlength=len(answers.names))
     found = [
         ClassAccuracy(name, 100 * int(right[i]) / int(asked[i]), int(asked[i])) if asked[i] else None
@@ -84,7 +84,7 @@ def mistakes(answers: RecordedAnswers, top: int = 5) -> Mistakes:
     size, base = len(answers.names), len(answers.base)
     wrong = true != answered
     count = np.bincount(true[wrong] * size + answered[wrong], minlength=size * size).reshape(size, size)
-    asked = np.stack([np.bincount(row, minlength=size) for row in true])  # (E, classes), queries
+    asked = np.stack([np.bincount(row[row >= 0], minlength=size) for row in true])  # (E, classes), queries
     running = (asked > 0).astype(np.int64)  # every class in the running is asked for
     possible, episodes = asked.T @ running, running.T @ running
     together = min(_TOGETHER, len(true))

@@ -7,6 +7,7 @@ from html import escape
 from statistics import fmean
 
 from lcwof.engine.stream import StreamRun
+from lcwof.report.answers_page import stream_answers_sections
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.markup import difference_cell, figure, figures, heads, number, row, table
 from lcwof.report.stream_compare import (
@@ -39,7 +40,8 @@ STREAM_MEANINGS = {
 
 
 def stream_sections(runs: Sequence[StreamRun]) -> str:
-    """Tables and curves of all runs of a setting together, where there are several; then every run."""
+    """Tables and curves of all runs of a setting together, where there are several; then every run, then their
+    answers."""
     groups = alike(runs)
     compared = {setting: group for setting, group in groups.items() if len(group) > 1}
     parts = ["<h2>Session after session</h2>"]
@@ -56,7 +58,8 @@ def stream_sections(runs: Sequence[StreamRun]) -> str:
         parts.append(figures([figure(f"{measure} by session", setting, spec) for measure, spec in drawn]))
     if compared:
         parts.append("<h2>Run by run</h2>")
-    return "".join(parts) + "".join(_run(run, runs) for group in groups.values() for run in group)
+    parts += [_run(run, runs) for group in groups.values() for run in group]
+    return "".join(parts) + stream_answers_sections(groups)
 
 
 def _outcomes(setting: str, group: Sequence[StreamRun]) -> str:
