@@ -172,7 +172,7 @@ def _balance(groups: dict[Setting, list[Run]]) -> str:
 
 def _path(name: str, path: Tradeoff) -> str:
     range_ = f"B/J {min(path.base):.1f} to {max(path.base):.1f}"
-    return f"{name}, {path.phase}: area {path.area:.1f} along it, {range_}, joined to its ends by straight lines."
+    return f"{name}, {path.phase}: area {path.area:.1f} along it, {range_}."
 
 
 def _areas(setting: Setting, group: Sequence[Run], sweeps: Sequence[Swept | None]) -> str:
