@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from sklearn.base import clone
 
+import lcwof
 from lcwof import FewShotClassifier, LcwofError
 from lcwof.data import draw_strokes
 from lcwof.learning import Phase2, Phase3
@@ -213,3 +215,26 @@ def test_a_failed_learn_changes_nothing(photos: Path, fitted: Path) -> None:
         classifier.learn(photos / "new", config=bad)
     assert np.array_equal(classifier.predict_proba(files), before)
     assert torch.equal(classifier.memory_.role.unique(), torch.tensor([0, 1]))
+
+
+def test_no_images_and_a_home_written_short(fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = FewShotClassifier.load(fitted)
+    with pytest.raises(LcwofError, match="no images: give at least one"):
+        classifier.learn([], [])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    classifier.save("~/kept.safetensors")
+    assert FewShotClassifier.load("~/kept.safetensors").classes_ == classifier.classes_
+
+
+@pytest.mark.parametrize(("loads", "policy"), [("0.50 0.31 0.22 3/120 77", "PASSIVE"), ("9.0 9.0 9.0 1/120 77", None)])
+def test_threads_sleep_while_they_wait_where_something_else_runs(
+    loads: str, policy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    (tmp_path / "loadavg").write_text(loads)
+    lcwof._share_cores(tmp_path / "loadavg")
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    lcwof._share_cores(tmp_path / "loadavg")
+    lcwof._share_cores(tmp_path / "nowhere")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"

@@ -199,3 +199,43 @@ def test_image_files_of_numpy_by_class_and_sample(tmp_path):
     images = read_npz_images(tmp_path / "i.npz")
     assert images.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert images.pixels.shape == (6, 1, 5, 5) and images.pixels[3:].eq(255).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "white"), [(np.int32, 65535), (np.int32, 2**31 - 1), (np.float32, 1.0), (np.float32, 255)]
+)
+def test_greys_of_more_bits_are_what_they_are_in_eight(tmp_path, kind, white):
+    ramp = np.linspace(0, 1, 144).reshape(12, 12)
+    Image.fromarray((ramp * white).astype(kind)).save(tmp_path / "deep.tif")
+    Image.fromarray((ramp * 255).astype(np.uint8)).save(tmp_path / "plain.png")
+    deep, plain = read_images([tmp_path / "deep.tif", tmp_path / "plain.png"], size=12, channels=3).int()
+    assert (deep - plain).abs().max() <= 1
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_dangling_link_is_a_bad_file_and_not_a_broken_cache(make_folder, cache):
+    root = make_folder({"cat": 2})
+    (root / "cat" / "z.png").symlink_to(root / "nowhere.png")
+    with pytest.raises(LcwofError, match=r"cat/z\.png"):
+        read_folders([root], size=12, cache=cache)
+    assert read_folders([root], size=12, cache=cache, skip_bad=True).bad == ("cat/z.png",)
+
+
+def test_more_endings_of_photos_are_read_and_what_lies_beside_them_is_not(make_folder):
+    root = make_folder({"cat": 2})
+    (root / "cat" / "0.png").rename(root / "cat" / "0.jfif")
+    for name in ("Picasa.ini", "0.xmp", "0.AAE"):
+        (root / "cat" / name).touch()
+    assert read_folders([root], size=12).names == ("cat/0.jfif", "cat/1.png")
+
+
+def test_more_pixels_than_pillow_reads_are_too_many_and_not_broken(make_folder, monkeypatch):
+    root = make_folder({"cat": 1})
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(LcwofError, match="more pixels than Pillow reads"):
+        read_images([root / "cat" / "0.png"], size=12, channels=3)
+
+
+def test_the_home_folder_may_be_written_short(make_folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(make_folder({"cat": 1})))
+    assert len(read_images(["~/cat/0.png"], size=12, channels=3)) == 1

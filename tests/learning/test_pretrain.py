@@ -125,6 +125,17 @@ def test_a_student_follows_its_teacher_and_not_the_labels(digits: Dataset, tmp_p
         pretrain(digits, how, CPU)
 
 
+def test_a_limit_of_the_gradient_holds_steps_back(digits: Dataset) -> None:
+    how = Phase1("mlp", epochs=1, batch=64, lr=0.1, momentum=0.9, weight_decay=0.0, schedule="one-cycle")
+    moved = []
+    for clip in (None, 1e-6):
+        training = Training(digits, how, torch.device("cpu"), clip)
+        before = training.network.head.weight.detach().clone()
+        training.epoch()
+        moved.append(float((training.network.head.weight.detach() - before).norm()))
+    assert moved[0] > 1e-2 and 0 < moved[1] < 1e-3
+
+
 def test_a_diverging_phase_1_says_so(digits: Dataset) -> None:
     with pytest.raises(LcwofError, match="phase 1, epoch 1: the loss is not a number"):
         pretrain(digits, dataclasses.replace(QUICK, lr=float("nan")), CPU)

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from lcwof.data import Dataset
 from lcwof.errors import LcwofError
 from lcwof.models import BaseModel, save_tensors
+from lcwof.models.checkpoint import require_writable, unfinished, write_aside
 
 
 def test_a_model_comes_back_as_it_was(digits_model: BaseModel, tmp_path: Path) -> None:
@@ -60,3 +61,17 @@ def test_a_model_of_other_classes_or_inputs_is_refused(digits_model: BaseModel, 
         LcwofError, match=r"trained on inputs of 1 x 8 x 8, of digits/base-6, and .* now has 1 x 16 x 16"
     ):
         digits_model.require(dataclasses.replace(digits, size=16))
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_what_has_no_name_cannot_be_written(name: str) -> None:
+    for write in (lambda path: write_aside(path, b""), unfinished):
+        with pytest.raises(LcwofError, match="names nothing that can be written"):
+            write(Path(name))
+
+
+def test_a_home_that_no_shell_has_put_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LcwofError, match="write it out"):
+        require_writable(Path("~/model.safetensors"))
+    assert not list(tmp_path.iterdir())

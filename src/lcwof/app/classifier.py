@@ -30,6 +30,7 @@ Picture = str | Path | Image.Image | np.ndarray
 
 _PREDICT_AT_ONCE = 256  # images
 _CHECK_EVERY = 2  # epochs of phase 3
+_CLIP = 2.0  # of the gradient in phase 1: small batches at this rate diverge now and then without
 
 
 class Prediction(NamedTuple):
@@ -118,7 +119,7 @@ class FewShotClassifier(BaseEstimator):
             drop_ramp=1000,
             seed=self.seed,
         )
-        self.base_ = pretrain(data, quick, pick_device(self.device), progress)
+        self.base_ = pretrain(data, quick, pick_device(self.device), progress, clip=_CLIP)
         self.accuracy_ = float(self.base_.about["select accuracy"])
         self.memory_ = Memory.of_base(images, train, held_out, self.memory, self.seed)
         self.groups_: list[tuple[str, ...]] = [images.classes]
@@ -146,7 +147,10 @@ class FewShotClassifier(BaseEstimator):
         known = set(self.classes_)
         repeated = [name for name in new.classes if name in known]
         if repeated:
-            raise LcwofError(f"class {repeated[0]!r} is known already: give the new examples another class name.")
+            raise LcwofError(
+                f"class {repeated[0]!r} is known already: give the new examples another class name, or begin from a "
+                "model that does not know it; `lcwof learn` keeps that of before as NAME.before.safetensors."
+            )
         method = LCwoF(config)
         if method.adapt != 1:
             raise LcwofError(f"adapt={method.adapt}: FewShotClassifier adapts the last stage, so 1.")
@@ -256,13 +260,14 @@ class FewShotClassifier(BaseEstimator):
             "groups": [list(group) for group in self.groups_],
             "memory": self.memory_.description(),
         }
-        save_tensors(Path(path), "classifier", tensors, about)
+        save_tensors(Path(path).expanduser(), "classifier", tensors, about)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> FewShotClassifier:
-        tensors, about = load_tensors(Path(path), "classifier")
+        path = Path(path).expanduser()
+        tensors, about = load_tensors(path, "classifier")
         self = cls(**about["params"], device=device)
-        self.base_ = BaseModel.from_tensors(tensors, about["base"], Path(path)).to(pick_device(device))
+        self.base_ = BaseModel.from_tensors(tensors, about["base"], path).to(pick_device(device))
         self.accuracy_ = float(self.base_.about["select accuracy"])
         self.groups_ = [tuple(group) for group in about["groups"]]
         self.memory_ = Memory.from_tensors(tensors, about["memory"])
@@ -299,14 +304,17 @@ class FewShotClassifier(BaseEstimator):
 
     def _read(self, X: str | Path | Sequence[Picture], y: Iterable[Any] | None, skip_bad: bool) -> Images:
         if isinstance(X, str | Path):
-            if not Path(X).exists():
-                raise LcwofError(f"no folder {X}.")
-            return read_folders([Path(X)], size=self._stored_size(), channels=self.channels, skip_bad=skip_bad)
+            folder = Path(X).expanduser()
+            if not folder.exists():
+                raise LcwofError(f"no folder {folder}.")
+            return read_folders([folder], size=self._stored_size(), channels=self.channels, skip_bad=skip_bad)
         if y is None:
             raise LcwofError("images without labels: give their class names in y, or a folder of class folders.")
         names = [str(label) for label in y]
         if len(names) != len(X):
             raise LcwofError(f"{len(X)} images but {len(names)} labels.")
+        if not names:
+            raise LcwofError("no images: give at least one of each class.")
         classes = tuple(sorted(set(names)))
         labels = torch.tensor([classes.index(name) for name in names], dtype=torch.long)
         pixels = read_images(list(X), size=self._stored_size(), channels=self.channels)

@@ -29,6 +29,8 @@ from lcwof.learning import Phase1
 from lcwof.models import BaseModel
 from lcwof.models.checkpoint import kind_of, require_writable
 
+_LOW = 70.0  # percent of held-out images
+
 ModelFile = Annotated[Path, typer.Argument(help="Model file made by `lcwof fit`.")]
 
 
@@ -75,6 +77,8 @@ def fit(
         say(
             f"{len(classifier.classes_)} classes, {classifier.accuracy_:.1f}% right on held-out images. Saved to {out}."
         )
+        if backbone == "conv4" and not grey and classifier.accuracy_ < _LOW:
+            say("Of photos, --backbone efficientnet-lite0, which knows ImageNet, is right far more often.")
         if classifier.few_:
             say(f"With under five images none could be held out of: {', '.join(classifier.few_)}.")
 
@@ -168,7 +172,11 @@ def predict(
         bad = tuple(str(file) for file in files if not is_image(file))
         list_bad(bad)
         files = [file for file in files if str(file) not in bad]
-    found = classifier.predict(files)
+    try:
+        found = classifier.predict(files)
+    except LcwofError as error:
+        hint = "" if skip_bad or len(files) < 2 else " --skip-bad goes on with the others."
+        raise LcwofError(f"{error}{hint}") from error
     if json_:
         print(json.dumps([{"image": str(f), **p._asdict()} for f, p in zip(files, found, strict=True)]))
         return

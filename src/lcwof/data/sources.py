@@ -21,9 +21,11 @@ from lcwof.data.cache import BROKEN, Job, Place, cache_key, decode_cached, decod
 from lcwof.data.images import Images
 from lcwof.errors import LcwofError
 
-_IMAGES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"))
-_IGNORED_NAMES = frozenset(("thumbs.db", "desktop.ini"))
-_IGNORED_TYPES = frozenset((".txt", ".md", ".csv", ".json"))
+_IMAGES = frozenset(
+    (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jfif", ".avif", ".jp2")
+)
+_IGNORED_NAMES = frozenset(("thumbs.db",))
+_IGNORED_TYPES = frozenset((".txt", ".md", ".csv", ".json", ".ini", ".xmp", ".aae"))
 LAYOUT = "expected one folder a class with its images inside: ROOT/<class>/<file>"
 
 
@@ -85,11 +87,13 @@ def read_images(items: Iterable[str | Path | Image.Image | np.ndarray], *, size:
                 raise LcwofError(f"an image array has shape {item.shape}; expected (H, W) or (H, W, 3).")
             decoded.append(_prepare(Image.fromarray(array), size, channels))
         else:
-            path = Path(item)
+            path = Path(item).expanduser()
             if not path.is_file():
                 raise LcwofError(f"{path} does not exist or is not a file; give the path of an image.")
             try:
                 decoded.append(_decode(path.read_bytes(), size, channels))
+            except Image.DecompressionBombError as error:
+                raise LcwofError(f"{path} has more pixels than Pillow reads: make it smaller.") from error
             except BROKEN as error:
                 raise LcwofError(f"{path} cannot be read as an image: broken, truncated or another format.") from error
     if not decoded:
@@ -228,6 +232,8 @@ def _prepare(image: Image.Image, size: int, channels: int) -> np.ndarray:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):  # a plain conversion would clip 16-bit greys to white
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        image = Image.fromarray(_to_bytes(np.asarray(image, dtype=np.float64)))
     if image.has_transparency_data:  # what lies under transparent pixels is arbitrary; show them on white
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -240,6 +246,18 @@ def _prepare(image: Image.Image, size: int, channels: int) -> np.ndarray:
     left, top = (width - size) // 2, (height - size) // 2
     array = np.asarray(image.crop((left, top, left + size, top + size)))
     return np.ascontiguousarray(array.reshape(size, size, channels).transpose(2, 0, 1))
+
+
+def _to_bytes(values: np.ndarray) -> np.ndarray:
+    """Greys of more than 8 bits, or from 0 to 1, as 8: white is the lowest of 1, 255, 65535, 2^31 - 1 and 2^32 - 1 that
+    is not exceeded.
+
+    >>> _to_bytes(np.array([[0.0, 0.5, 1.0]])), _to_bytes(np.array([[0.0, 256.0, 65535.0]]))
+    (array([[  0, 128, 255]], dtype=uint8), array([[  0,   1, 255]], dtype=uint8))
+    """
+    values = np.nan_to_num(values).clip(0, 2.0**32 - 1)
+    white = next(top for top in (1.0, 255.0, 65535.0, 2.0**31 - 1, 2.0**32 - 1) if values.max(initial=0) <= top)
+    return (values / white * 255).round().astype(np.uint8)
 
 
 def _bad_files(bad: Sequence[str], paths: Sequence[Path]) -> LcwofError:

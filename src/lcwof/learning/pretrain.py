@@ -73,8 +73,9 @@ class Network(nn.Module):
 class Training:
     """Phase 1 in progress. An epoch is its number: what is random in it depends on the seed and on nothing before."""
 
-    def __init__(self, data: Dataset, how: Phase1, device: torch.device) -> None:
+    def __init__(self, data: Dataset, how: Phase1, device: torch.device, clip: float | None = None) -> None:
         torch.manual_seed(how.seed)
+        self.clip = clip
         data = _as_looked_at(data, how)
         self.data, self.how, self.device = data, how, device
         self.fast = device.type == "cuda"
@@ -133,6 +134,8 @@ class Training:
                 loss = self.loss_of(inputs, targets, strength, by, taught)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
             self.optimiser.step()
             self._average(step)
             total += loss.detach()
@@ -244,8 +247,9 @@ def pretrain(
     device: torch.device,
     progress: Progress = lambda epoch, figures: None,
     unfinished: Path | None = None,
+    clip: float | None = None,
 ) -> BaseModel:
-    """Train backbone and bias-free head on the base training images.
+    """Train backbone and bias-free head on the base training images; clip: a limit of the gradient's norm.
 
     The epoch that is kept is the best on `split.select`, base images held out of training; test images are not read.
     On a CUDA card the step is compiled, in bfloat16; elsewhere it is plain float32. Work in progress
@@ -256,7 +260,7 @@ def pretrain(
     if how.temperature <= 0:
         raise LcwofError(f"phase1.temperature = {how.temperature}: above 0 is needed.")
     with repeatable(how.repeatable):
-        training = Training(data, how, device)
+        training = Training(data, how, device, clip)
         if unfinished and unfinished.exists():
             training.resume(unfinished)
         saved = time.monotonic()

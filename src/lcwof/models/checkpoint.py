@@ -21,6 +21,7 @@ _MAKER = {"classifier": "lcwof fit", "base model": "lcwof pretrain"}
 
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file beside its place, then rename: a crash or a full disk leaves the old file or none."""
+    path = _named(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,13 @@ def write_aside(path: Path, content: bytes) -> None:
 
 def unfinished(out: Path) -> Path:
     """Where what is done so far of a file or folder is kept."""
-    return out.with_name(out.name + ".partial")
+    return _named(out).with_name(out.name + ".partial")
+
+
+def _named(path: Path) -> Path:
+    if not path.name:
+        raise LcwofError(f"{str(path)!r} names nothing that can be written: give --out a name.")
+    return path
 
 
 def require_writable(path: Path, replace: bool = True) -> None:
@@ -45,6 +52,8 @@ def require_writable(path: Path, replace: bool = True) -> None:
         raise LcwofError(f"{path} is there already: choose another --out, or --overwrite to replace it.")
     if path.is_dir():
         raise LcwofError(f"{path} is a folder: name a file to write.")
+    if path.parts[:1] == ("~",):  # as in --out=~/model, which shells leave as it is
+        raise LcwofError(f"{path}: ~ means the home folder only where the shell puts it in; write it out.")
     probe = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
