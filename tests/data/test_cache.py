@@ -122,3 +122,18 @@ def test_processes_decode_what_threads_do(make_folder, monkeypatch):
     processes = read_folders([root], size=12, skip_bad=True, cache=False)
     assert torch.equal(threads.pixels, processes.pixels)
     assert (threads.names, threads.bad) == (processes.names, processes.bad) and processes.bad == ("dog/broken.png",)
+
+
+def test_an_image_that_may_not_be_read_is_named_and_not_remembered_as_broken(make_folder, monkeypatch):
+    root = make_folder({"cat": 2})
+
+    def refuse(place, size, channels):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(LcwofError, match=r"cat/0\.png in .* cannot be read: Permission"),
+    ):
+        patch.setattr(sources, "_decode_place", refuse)
+        read_folders([root], size=12, skip_bad=True)
+    assert len(read_folders([root], size=12).pixels) == 2, "once it may be read"

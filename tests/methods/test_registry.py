@@ -13,7 +13,7 @@ from lcwof.data import Dataset
 from lcwof.data.episodes import EpisodeSource
 from lcwof.errors import LcwofError
 from lcwof.evaluation import MEASURES, Measured, prepare, run_episodes
-from lcwof.learning import Phase2
+from lcwof.learning import Phase1, Phase2, pretrain
 from lcwof.methods import Method, Task, get_method, method_names
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
@@ -56,6 +56,19 @@ def test_learns_an_easy_task_far_above_chance(name: str, strokes: Dataset, strok
     assert found["N/N"] > 60, found  # chance is 33
     assert found["N/J"] > 30, found  # chance in the joint space is under 7
     assert found["hm"] > 20, found  # without a bias from validation, too, neither side is lost
+
+
+@pytest.mark.parametrize("name", ["iw", "topic"])
+def test_imprinted_classes_do_not_win_every_time(name: str, digits: Dataset) -> None:
+    """Without a bias, on embeddings that have much in common: base weights at class means do, fitted ones do not."""
+    model = pretrain(digits, Phase1("mlp", 15), torch.device("cpu"))
+    source, found = EpisodeSource.of(digits, "novel", 2, 5), []
+    for steps in (get_method(name).Config().head_steps, 300):
+        method = method_for_test(name)
+        method.config = replace_field(replace_field(method.config, "head_steps", steps), "novel_bias", 0.0)
+        values = list(run_episodes(method, *prepare(method, model, digits), source, list(range(8))))[-1].values.mean(0)
+        found.append(float(values[MEASURES.index("hm")]))
+    assert found[0] > 50 and found[1] < 20, found
 
 
 @pytest.mark.parametrize("name", method_names())

@@ -92,8 +92,8 @@ def _attempt(decode: Decode, places: Sequence[Place]) -> list[np.ndarray | None]
         try:
             images.append(decode(place))
         except BROKEN as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EACCES, errno.ELOOP):
-                path, inside = place  # the disk failed, not the picture
+            if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.ELOOP):
+                path, inside = place  # the disk failed, or may not be read: not the picture, so nothing to remember
                 raise LcwofError(f"{inside} in {path} cannot be read: {error.strerror or error}.") from error
             images.append(None)
     return images
