@@ -117,3 +117,27 @@ def test_a_run_of_another_base_model_is_not_taken(digits: Dataset, digits_model:
     dataclasses.replace(digits_model, about={**digits_model.about, "epoch": -1}).save(tmp_path / "base.safetensors")
     with pytest.raises(LcwofError, match=r"holds a run of other settings \(model\)"):
         Study(tmp_path / "s").run_one(pn)
+
+
+def test_what_was_chosen_stays_when_episodes_are_added(
+    digits: Dataset, digits_model: BaseModel, tmp_path: Path
+) -> None:
+    digits_model.save(tmp_path / "base.safetensors")
+    options = {"data.name": "digits", "method.name": "pn", "evaluate.way": 2, "tune.episodes": 2, "device": "cpu"}
+
+    def pn(episodes: int) -> Entry:
+        given = {**options, "model": str(tmp_path / "base.safetensors"), "evaluate.episodes": episodes}
+        return Entry("pn", read_recipe([], given, ["tune.grid.novel_bias=[-20.0, 0.0, 0.5]"]))
+
+    study = Study(tmp_path / "s")
+    study.run_one(pn(2))
+    for file in ("pn.toml", "pn.json"):  # only the run was copied here, from a machine where another came out
+        (tmp_path / "s" / file).unlink()
+    about = tmp_path / "s" / "pn" / "run.json"
+    told = json.loads(about.read_text())
+    other = next(bias for bias in (-20.0, 0.0, 0.5) if bias != told["recipe"]["method"]["novel_bias"])
+    told["recipe"]["method"]["novel_bias"] = told["recipe"]["tuning"]["settings"]["novel_bias"] = other
+    about.write_text(json.dumps(told))
+    run = study.run_one(pn(4))
+    assert len(run.rows) == 4 and run.about["recipe"]["method"]["novel_bias"] == other
+    assert run.about["recipe"]["tuning"] == told["recipe"]["tuning"]

@@ -92,12 +92,15 @@ class Study:
             return self._run_one(entry)
 
     def _run_one(self, entry: Entry) -> Run | StreamRun:
-        out = self.folder / entry.name
+        out, recipe = self.folder / entry.name, entry.recipe
         if out.exists():
             run = self._same(read_run(out), entry)
             if not self._lacks(run, entry):
                 return run
-        recipe = self._chosen(entry) if entry.tuned else entry.recipe
+            found = run.about["recipe"]  # what was chosen stays: elsewhere another choice might come out
+            recipe = dataclasses.replace(recipe, method=found["method"], tuning=found.get("tuning") or {})
+        elif entry.tuned:
+            recipe = self._chosen(entry)
         recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, pseudo=0))
         model, data = self.model(recipe), self.data(recipe.data)
         with self.bars(f"{entry.name} test".ljust(16)) as show:
