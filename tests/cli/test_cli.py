@@ -143,7 +143,8 @@ def test_compare_runs_methods_on_the_same_episodes_and_goes_on(base: Path, tmp_p
     story.write_text(json.dumps({**json.loads(story.read_text()), "data": "others"}))
     assert "same base model" not in runner.invoke(app, [str(word) for word in shown]).stderr, "nor could they"
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--model", other]])
-    assert isinstance(result.exception, LcwofError) and "other settings (tuning, model)" in str(result.exception)
+    assert isinstance(result.exception, LcwofError)
+    assert "other settings (tuned for something else, model)" in str(result.exception)
     shutil.rmtree(tmp_path / "c" / "pn")  # tuned, not evaluated: as an interruption leaves it
     result = runner.invoke(app, [str(word) for word in [*words, "--methods", "pn", "--shot", 2]])
     assert isinstance(result.exception, LcwofError) and "was tuned for other settings" in str(result.exception)
@@ -204,7 +205,7 @@ def test_streams_are_compared_and_a_comparison_goes_on(base: Path, tmp_path: Pat
     assert (tmp_path / "c" / "pn" / "run.json").stat().st_mtime_ns == before, "not done again"
     for wrong, why in (
         ([*words, "--methods", "ft"], "give --pseudo-model FILE"),
-        ([*with_model, "--seed", 3], "other settings (seed, tuning)"),
+        ([*with_model, "--seed", 3], "other settings (seed, tuned for something else)"),
         ([*with_model, "--methods", "nothing"], "no method named 'nothing'"),
     ):
         result = runner.invoke(app, [str(word) for word in wrong])

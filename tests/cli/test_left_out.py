@@ -61,7 +61,7 @@ def test_runs_on_another_base_model_stand_in_no_table_with_those_on_this_one(tmp
     (tmp_path / "out" / "strokes" / "mlp" / "pn-5w1s").rename(tmp_path / "pn-5w1s")
     given = "--base", f"strokes/mlp={other}"
     told = run(tmp_path, *given, error="not all could be run: mlp/iw-5w1s")
-    assert "iw-5w1s holds a run of other settings (tuning, model)" in told
+    assert "iw-5w1s holds a run of other settings (tuned for something else, model)" in told
     assert shown(tmp_path) == {"prototypes"}
     assert "12.34%" in (tmp_path / "out" / "own.md").read_text()
     told = run(tmp_path, *given, "--only", "pn")
@@ -81,7 +81,8 @@ def test_what_was_chosen_among_other_values_is_a_run_of_other_settings(tmp_path:
     assert "left out" not in run(tmp_path, "--show", text=more)
     for other in (edited, more):
         told = run(tmp_path, text=other, error="not all could be run: mlp/iw-5w1s")
-        assert "iw-5w1s holds a run of other settings (tuning" in told and shown(tmp_path) == {"prototypes"}
+        assert "iw-5w1s holds a run of other settings (tuned for something else" in told
+        assert shown(tmp_path) == {"prototypes"}
 
 
 def test_a_damaged_run_ends_neither_its_table_nor_the_next(tmp_path: Path) -> None:

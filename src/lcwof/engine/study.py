@@ -199,8 +199,10 @@ class Study:
         deciding = {key: value for key, value in asked[section].items() if key not in added}
         other = [key for key, value in deciding.items() if found[section].get(key) != value]
         why = found.get("tuning") or {}
-        chosen_for = why.get("asked", "") if entry.tuned else ""
-        other += [] if entry.tuned == bool(why) and chosen_for in ("", self._asked(entry)) else ["tuning"]
+        if entry.tuned != bool(why):
+            other.append("tuned" if why else "not tuned")
+        elif why and why.get("asked", "") not in ("", self._asked(entry)):
+            other.append("tuned for something else")
         about = json.loads(json.dumps(self.model(entry.recipe).told()))
         other += ["model"] if run.about["model"] != about else []
         other += other_settings(run, entry)
