@@ -185,3 +185,32 @@ def test_one_that_refuses_streams_is_listed_without_them(mine: Path, digits_mode
     common = ["--data", "digits", "--model", tmp_path / "base.safetensors", "--method", f"{mine}:Mine"]
     _, error = lcwof("stream", *common, "--way", 1, "--shot", 1, "-o", tmp_path / "run")
     assert str(error) == "mine is for one set." and not list(tmp_path.glob("run*"))
+
+
+EMBEDDED = "embedded = base.inputs.plain(task.support)"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [
+        (EMBEDDED, f"{EMBEDDED}; embedded = embedded - embedded.mean((0, 1))", "another episode is learned beside it"),
+        ("novel], dim=1)", "novel], dim=1)[0]", "another episode is learned beside it"),
+        (
+            "maps @ state.weights.mT",
+            "(9 * maps @ state.weights.mT).long()",
+            "Mine.logits returns torch.int64, expected",
+        ),
+    ],
+    ids=["mixes learners", "lacks the leading E", "whole numbers"],
+)
+def test_mistakes_that_would_give_wrong_figures_are_refused(
+    right: str, wrong: str, why: str, mine: Path, digits_model: BaseModel, tmp_path: Path
+) -> None:
+    model = tmp_path / "base.safetensors"
+    digits_model.save(model)
+    text = mine.read_text()
+    assert right in text
+    mine.write_text(text.replace(right, wrong))
+    words = ["--data", "digits", "--model", model, "--way", 2, "--shot", 2, "--episodes", 3, "-o", tmp_path / "run"]
+    _, error = lcwof("evaluate", *words, "--method", f"{mine}:Mine")
+    assert isinstance(error, LcwofError) and why in str(error), error

@@ -376,3 +376,19 @@ def test_a_try_of_few_episodes_is_one_for_every_row_and_for_choices(
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     run = Run.read(tmp_path / "try-2" / "strokes" / "mlp" / "pn-5w1s")
     assert len(run.rows) == 2 and "over 2 validation episodes" in run.about["recipe"]["tuning"]["why"]
+
+
+def test_the_documented_study_runs_under_its_title_without_the_paper(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(title = .*?)```", page, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text.replace("episodes = 20", "episodes = 3"), encoding="utf-8")
+    words = ["reproduce", str(tmp_path / "mine.toml"), "-o", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    shown, latex = ((tmp_path / "out" / f"mine.{ending}").read_text(encoding="utf-8") for ending in ("md", "tex"))
+    assert shown.startswith("## How few steps will do?\n\nEach cell: mean ± 95% interval.")
+    assert "paper" not in shown + latex and "<br>" not in shown
+    assert r"hm to prototypes & over \\" in latex and latex.count(r" & 3 \\") == 2
+    (tmp_path / "mine.toml").write_text(text.replace('{ name = "pn" }', '{ name = "pn" }\ngrid = { lr = [1.0] }'))
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, LcwofError)
+    assert "mine, row prototypes: unknown key tune.grid.lr" in str(error)

@@ -136,16 +136,17 @@ def test_rows_of_a_table_are_over_the_same_episodes() -> None:
     (apart,) = beside_json(what, [part], [])["differences"]
     assert (apart["row"], apart["to"], apart["hm"], apart["clear"]) == ("no", "yes", -1.5, True)
     assert '<td class="clear">−1.50<i>± 0.98</i></td>' in beside_html(what, [part], [])
+    assert r"& $-1.50 \pm 0.98^{*}$ & 2 \\" in beside_latex(what, [part])
 
 
 def test_a_table_goes_into_a_paper_and_into_a_spreadsheet() -> None:
     what = KNOWN["batch-norm"]
     parts = compared(what, {(Place("resnet12"), "5w1s", "bn-adapting"): episodes_run([50.0, 60.0])})
     latex = beside_latex(what, parts).splitlines()
-    assert latex[3:6] == [r"\begin{tabular}{lrrr}", r"\toprule", r" & 5w1s N/J & 5w1s B/J & 5w1s hm \\"]
+    assert latex[3:6] == [r"\begin{tabular}{lrrrr}", r"\toprule", r" & 5w1s N/J & 5w1s B/J & 5w1s hm & over \\"]
     cell = r"55.00 $\pm$ 9.80"
-    assert latex[7] == rf"no & {cell} (54.39) & {cell} (59.13) & {cell} (56.66) \\"
-    assert latex[8] == r"yes & -- (53.28) & -- (63.24) & -- (57.83) \\"
+    assert latex[7] == rf"no & {cell} (54.39) & {cell} (59.13) & {cell} (56.66) & 2 \\"
+    assert latex[8] == r"yes & -- (53.28) & -- (63.24) & -- (57.83) & -- \\"
     first, *rows = beside_csv(what, parts).splitlines()
     assert first == "backbone,row,setting,measure,session,mean,interval,over,printed,of_means,difference"
     assert rows[0] == "resnet12,no,5w1s,N/J,,55.0,9.8,2,54.39,,0.61" and len(rows) == 6

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
+from rich.console import Console
 from runs_by_hand import make_run
 from streams_by_hand import make_stream, unequal
 
 from lcwof.evaluation import MEASURES
-from lcwof.report import csv_streams, csv_table, latex_streams, latex_table
+from lcwof.report import csv_streams, csv_table, latex_streams, latex_table, results_table
 
 
 def test_latex_is_a_booktabs_tabular_with_the_best_hm_in_bold() -> None:
@@ -28,6 +29,24 @@ def test_latex_is_a_booktabs_tabular_with_the_best_hm_in_bold() -> None:
     assert lines[9] == r"\midrule"
     assert r"$\mathbf{40.00}$" in lines[11], "a single episode has no interval"
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+
+
+def test_where_runs_have_other_numbers_of_episodes_each_row_says_its_own() -> None:
+    runs = [make_run("lcwof", [50.0, 54.0]), make_run("pn", [40.0, 41.0, 42.0]), make_run("iw", [40.0], shot=5)]
+    latex = latex_table(runs)
+    assert "digits, 5-way 1-shot, 2--3 episodes" in latex
+    assert "\nlcwof, 2 episodes & " in latex and "\npn, 3 episodes & " in latex and "\niw & " in latex
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(results_table(runs))
+    assert "pn, 3" in console.export_text(clear=False) and "iw, 1" not in console.export_text()
+
+
+def test_a_long_name_stands_in_one_line_of_a_terminal() -> None:
+    for name, last in (("CosineNCM", "hm"), ("pn", "am")):
+        console = Console(width=80, record=True, file=StringIO())
+        console.print(results_table([make_run(name, [50.0, 54.0])]))
+        text = console.export_text()
+        assert f"{name} " in text and text.splitlines()[1].split()[-1] == last, text
 
 
 def test_names_print_as_they_are_in_latex() -> None:

@@ -104,7 +104,11 @@ def resumable(kept_in: Path | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         there = kept_in is not None and kept_in.exists()
-        kept = f"What is done is kept in {kept_in}; the same command goes on." if there else "Nothing of it is kept."
+        kept = (
+            f"What is finished is kept in {kept_in}; the same command goes on from there."
+            if there
+            else "Nothing of it is kept."
+        )
         errors.print(f"Interrupted. {kept}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 

@@ -101,9 +101,12 @@ def reproduce(
                 raise LcwofError(f"{what.key} has no rows to run.")
             for place, setting, row in _to_do(what, chosen):
                 what.base(place.backbone)
-                entry = what.entry(place, setting, row, start, "", None)
-                if row.tuned:
-                    entry.recipe.grid()
+                try:
+                    entry = what.entry(place, setting, row, start, "", None)
+                    if row.tuned:
+                        entry.recipe.grid()
+                except LcwofError as error:
+                    raise LcwofError(f"{what.key}, row {row.name}: {error}") from error
     failed: list[str] = []
     studies: dict[Path, Study] = {}  # by folder: tables of the same base model share what is loaded and compiled
     runs = out / f"try-{episodes}" if episodes else out  # so that what is chosen on a few does not stand for all

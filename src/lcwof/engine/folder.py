@@ -167,7 +167,8 @@ def _in_the_way(there: dict[str, Any], asked: dict[str, Any], decides: Decides, 
     """Why a finished run is neither what is asked for nor the beginning of it, in a sentence."""
     mine, theirs = flat(decides(asked)), flat(decides(there))
     if other := sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)):
-        return f"It is a run of other settings: {', '.join(other[:5])}{', ...' * (len(other) > 5)}."
+        named = ["the method's file, which has been edited since" if key == "code" else key for key in other]
+        return f"It is a run of other settings: {', '.join(named[:5])}{', ...' * (len(named) > 5)}."
     if size(there) >= size(asked):
         return f"It has {size(there)} episodes or streams, {size(asked)} are asked for."
     return ""

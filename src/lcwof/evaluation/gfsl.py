@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,11 +19,13 @@ from lcwof.evaluation.answers import Answers, answers
 from lcwof.evaluation.metrics import Margins, measures
 from lcwof.learning import Inputs
 from lcwof.learning.inputs import even
-from lcwof.methods import Base, Fitting, Method, State, Task
+from lcwof.methods import Base, Fitting, Method, State, Task, own_code
 from lcwof.models import BaseModel
 from lcwof.randomness import Randomness
 
 _QUERY_CHUNK = {"cpu": 512, "cuda": 4096}  # query images, over all learners, through the tails at once
+
+_ROUNDING = 0.1  # how far, in their standard deviations, logits may differ between batches of other sizes
 
 # Base queries of an episode, about, where it is not the result that is measured: what more would tell is less than what
 # its few novel ones leave open.
@@ -59,7 +62,37 @@ def prepare(
     inputs = _inputs(model, data, method.adapt, compute or Compute(model.head.device))
     unlabelled = torch.cat(data.images.of_classes(data.split.val)) if data.split.val and not streams else None
     base = Base(model, inputs, pool, fitting, cache_folder() / "fits", unlabelled)
-    return base, method.fit_base(base)
+    fitted = method.fit_base(base)
+    if own_code(type(method)) and not inputs.compute.compiled:  # which would compile for one learner and for two
+        _require_independent(method, base, fitted, [data.split.train[labels == i][:4] for i in range(4)])
+    return base, fitted
+
+
+def _require_independent(method: Method, base: Base, fitted: Any, images: Sequence[Tensor]) -> None:
+    """Refuse a user's method whose answers after a first epoch hang on what is learned beside it: in either of two
+    episodes, of base images that play new classes."""
+    images = [each for each in images if len(each) == 4]
+    if len(images) < 2:
+        return
+    pairs = [[images[0], images[1]], [images[-1], images[-2]]]  # other classes where there are four
+    shots = torch.stack([torch.stack([each[i : i + 1] for each in pair]) for i, pair in enumerate(pairs)])
+    asked = torch.stack([torch.cat([each[2:] for each in images])] * 2)
+
+    def answered(numbers: list[int]) -> Tensor:
+        draws = Randomness.of_episodes(0, numbers)["learning"]
+        task = Task.of_shots(shots[numbers], draws, base.inputs.device)
+        *_, state = islice(method.learn(base, fitted, task), 2)  # where it stands, and after an epoch
+        return query_logits(method, state, base, asked[numbers])
+
+    both, one, other = answered([0, 1]), answered([0]), answered([1])
+    alone = torch.cat([one, other])
+    apart = float((both - alone).abs().max()) if both.shape == alone.shape else float("inf")
+    if apart > _ROUNDING * max(float(alone.std()), float(both.std())):
+        raise LcwofError(
+            f"method {method.name} answers otherwise when another episode is learned beside it (its logits differ by "
+            f"up to {apart:.2g}): every tensor of a state needs a leading E, one entry a learner, and learners may not "
+            "be mixed, nor random numbers come from elsewhere than task.draws."
+        )
 
 
 _made: list[tuple[BaseModel, Dataset, Inputs]] = []
@@ -130,6 +163,8 @@ def query_logits(method: Method, state: State, base: Base, queries: Tensor) -> T
         found = method.logits(state, base.inputs.plain(full))
         if not isinstance(found, Tensor):
             raise LcwofError(f"{type(method).__name__}.logits returns a {type(found).__name__}, expected a Tensor.")
+        if not found.is_floating_point():
+            raise LcwofError(f"{type(method).__name__}.logits returns {found.dtype}, expected floating-point numbers.")
         if base.model.mirror:
             found = (found + method.logits(state, base.inputs.plain(full, mirrored=True))) / 2
         parts.append(found[:, : part.shape[1]])

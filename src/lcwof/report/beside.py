@@ -11,7 +11,7 @@ from typing import Any
 
 from lcwof.report import markup
 from lcwof.report.cells import Compared, ComparedPart, ComparedRow
-from lcwof.report.export import latex_text
+from lcwof.report.export import latex_difference, latex_text
 from lcwof.report.paper import PaperColumn
 from lcwof.report.reproduction import Reproduction
 from lcwof.report.table import difference_words, paired_json
@@ -20,6 +20,7 @@ _MEANING = (
     "Each cell: our mean ± 95% interval, then the paper's number and the difference. "
     "– stands where there is no number: not printed, or not run."
 )
+_OURS = "Each cell: mean ± 95% interval. – stands where nothing was run."
 _HM = (
     "Our hm is the mean of the hm of episodes. Where the printed one is that of the printed N/J and B/J instead, ours "
     "of the mean N/J and B/J, which is a little higher, follows in brackets, and the difference is from it."
@@ -28,12 +29,12 @@ _HM = (
 
 def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequence[str]) -> str:
     """A section with a table for each part of the paper's."""
-    lines = [f"## {what.about}", "", _meaning(parts), ""]
+    lines, printed = [f"## {what.about}", "", _meaning(parts), ""], _printed(parts)
     for part in parts:
         heads = ["", *(_head(column) for column in part.columns), *_apart_heads(part), "over"]
         lines += [f"**{_title(part)}**", "", "| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
         for row in part.rows:
-            cells = [*map(_text, row.cells), *_apart(part, row)]
+            cells = [*(_text(cell, printed) for cell in row.cells), *_apart(part, row)]
             lines.append("| " + " | ".join([row.name.replace("|", r"\|"), *cells, _over(row)]) + " |")
         lines.append("")
     lines += [f"- {note}" for note in notes]
@@ -89,20 +90,24 @@ def beside_csv(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
 
 def beside_latex(what: Reproduction, parts: Sequence[ComparedPart]) -> str:
     r"""A tabular with booktabs rules for each part, ready to \input: ours, and the paper's number in brackets."""
-    tables = []
+    tables, printed = [], _printed(parts)
     for part in parts:
-        heads = ["", *(latex_text(_head(column)) for column in part.columns)]
+        apart_heads = [head.replace('"', "") for head in _apart_heads(part)]
+        heads = ["", *map(latex_text, [*map(_head, part.columns), *apart_heads, "over"])]
+        theirs = "; in brackets the paper's, and after a comma our hm of means where the paper's is" if printed else ""
         lines = [
             rf"% Needs \usepackage{{booktabs}}. {what.about} {_title(part)}.",
-            "% Mean and 95% interval over our episodes or streams, in percent; in brackets the paper's. After a comma",
-            "% our hm of the mean N/J and B/J, where the paper's is that of its own.",
-            rf"\begin{{tabular}}{{l{'r' * len(part.columns)}}}",
+            f"% Mean and 95% interval over episodes or streams, in percent{theirs}.",
+            "% Differences are over the same episodes or streams, * beyond their interval; over: how many.",
+            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
             r"\toprule",
             " & ".join(heads) + r" \\",
             r"\midrule",
         ]
         for row in part.rows:
-            lines.append(" & ".join([latex_text(row.name), *map(_latex, row.cells)]) + r" \\")
+            apart = [latex_difference(row.apart.get(setting)) for setting in _settings_apart(part)]
+            cells = [*map(_latex, row.cells), *apart, _over(row).replace("–", "--")]
+            lines.append(" & ".join([latex_text(row.name), *cells]) + r" \\")
         tables.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
     return "\n".join(tables)
 
@@ -137,7 +142,14 @@ def _over(row: ComparedRow) -> str:
     return "–".join(map(str, counts)) or "–"
 
 
+def _printed(parts: Sequence[ComparedPart]) -> bool:
+    """Whether any number of the paper stands beside ours."""
+    return any(cell.printed is not None for part in parts for row in part.rows for cell in row.cells)
+
+
 def _meaning(parts: Sequence[ComparedPart]) -> str:
+    if not _printed(parts):
+        return _OURS
     both = any(_like(cell) for part in parts for row in part.rows for cell in row.cells)
     return f"{_MEANING} {_HM}" if both else _MEANING
 
@@ -162,11 +174,11 @@ def _theirs(cell: Compared) -> str:
     return f"{cell.printed:.2f}{apart}"
 
 
-def _text(cell: Compared) -> str:
-    """Ours above, the printed one below, in a cell of a Markdown table."""
+def _text(cell: Compared, printed: bool) -> str:
+    """Ours above, the printed one, where any is, below, in a cell of a Markdown table."""
     ours, theirs = _ours(cell), _theirs(cell)
     like = f" ({like})" if (like := _like(cell)) else ""
-    return "–" if ours == theirs == "–" else f"{ours}{like}<br>{theirs}"
+    return ours if not printed or ours == theirs == "–" else f"{ours}{like}<br>{theirs}"
 
 
 def _latex(cell: Compared) -> str:

@@ -67,6 +67,12 @@ def label(run: Run, among: Sequence[Run]) -> str:
     return method_name(run) if len(twins) < 2 else f"{method_name(run)} ({folder_name(run.path, twins)})"
 
 
+def counted_label(run: Run, group: Sequence[Run], among: Sequence[Run]) -> str:
+    """The same, with the number of episodes where those of its setting have not as many each."""
+    alike = len({len(other.rows) for other in group}) < 2
+    return label(run, among) + ("" if alike else f", {len(run.rows)} episodes")
+
+
 def folder_name(path: Path, among: Sequence[Path]) -> str:
     """A run's folder, with as many of those above it as tell it from the others.
 

@@ -10,7 +10,17 @@ from math import isnan, nan
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Paired, against, by_setting, folder_name, label, method_name, reference, to_reference
+from lcwof.report.compare import (
+    Paired,
+    against,
+    by_setting,
+    counted_label,
+    folder_name,
+    label,
+    method_name,
+    reference,
+    to_reference,
+)
 from lcwof.report.stream_compare import (
     BY_SESSION,
     alike,
@@ -56,8 +66,8 @@ def latex_table(runs: Sequence[Run]) -> str:
             if summary["hm"][0] == best:
                 cells["hm"] = rf"\mathbf{{{cells['hm']}}}"
             shown = [f"${cell}$" for cell in cells.values()]
-            shown += [_latex_difference(to_reference(run, group))] if other else []
-            lines.append(" & ".join([latex_text(label(run, runs)), *shown]) + r" \\")
+            shown += [latex_difference(to_reference(run, group))] if other else []
+            lines.append(" & ".join([latex_text(counted_label(run, group, runs)), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -86,7 +96,7 @@ def _latex_outcomes(setting: str, group: Sequence[StreamRun]) -> str:
     for run in group:
         hm, *others = (_pm(*value) for value in outcome(run).values())
         shown = rf"$\mathbf{{{hm}}}$" if outcome(run)["hm"][0] == best else f"${hm}$"
-        cells = [shown, _latex_difference(stream_to_reference(run, group)), *(f"${other}$" for other in others)]
+        cells = [shown, latex_difference(stream_to_reference(run, group)), *(f"${other}$" for other in others)]
         lines.append(" & ".join([latex_text(stream_label(run, group)), *cells, str(images_kept(run))]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -146,7 +156,7 @@ def _pm(mean: float, interval: float, sign: str = "") -> str:
     return f"{mean:{sign}.2f}" + ("" if isnan(interval) else rf" \pm {interval:.2f}")
 
 
-def _latex_difference(paired: Paired | None) -> str:
+def latex_difference(paired: Paired | None) -> str:
     if paired is None:
         return "--"
     return f"${_pm(paired.mean, paired.interval, '+')}{'^{*}' if paired.clear else ''}$"

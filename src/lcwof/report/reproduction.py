@@ -80,12 +80,15 @@ class Reproduction:
     pseudo: int = 0  # base classes that choices for streams are made on
     settings: tuple[str, ...] = ()  # of a figure
     curves: int = 0  # points a phase of a figure
+    title: str = ""  # of one's own study, in place of the paper's
     reference: str = "lcwof"  # the run that the others are compared with, episode by episode
     notes: tuple[str, ...] = ()  # what our numbers need to be read with: how our runs differ from the paper's
     key: str = ""
 
     @property
     def about(self) -> str:
+        if self.title:
+            return self.title
         if self.paper:
             other = "" if self.same_data else f" With {self.data} in place of {self.paper.data}."
             return f"Table {self.paper.number}: {self.paper.caption}{other}"

@@ -14,10 +14,22 @@ from rich.text import Text
 from lcwof.engine.run import Run
 from lcwof.engine.stream import StreamRun
 from lcwof.evaluation import MEASURES
-from lcwof.report.compare import Paired, Setting, against, by_setting, label, method_name, reference, to_reference
+from lcwof.report.compare import (
+    Paired,
+    Setting,
+    against,
+    by_setting,
+    counted_label,
+    label,
+    method_name,
+    reference,
+    to_reference,
+)
 from lcwof.report.tradeoff import swept
 
 COLUMNS = ("N/N", "B/B", "N/J", "B/J", "hm", "am")
+
+_SHORT = 8  # letters of a name that stand beside all of them in 80 columns
 
 
 def cell(mean: float, interval: float) -> str:
@@ -70,15 +82,16 @@ def results_table(runs: Sequence[Run]) -> Group:
 
 
 def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) -> Table:
-    """Of several runs, how far hm is from the reference's stands in the place of am, to which it is closest."""
-    names = COLUMNS if len(group) < 2 else COLUMNS[:-1]
+    """Of several runs, how far hm is from the reference's stands in the place of am, to which it is closest; so does a
+    long name."""
+    names = COLUMNS if len(group) < 2 and len(label(group[0], runs)) <= _SHORT else COLUMNS[:-1]
     apart = {id(run): to_reference(run, group) for run in group}
     counts = sorted({len(run.rows) for run in group})
     title = f"{setting}, {'–'.join(map(str, counts))} episodes"
     apart_by = 1 if len(group) < 2 else 0  # spaces, beside one that always is
     padding = (0, apart_by, 0, 0)
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=padding)
-    table.add_column("method", overflow="fold", min_width=8)
+    table.add_column("method", overflow="fold", min_width=_SHORT)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     if len(group) > 1:
@@ -94,7 +107,7 @@ def _setting_table(setting: Setting, group: Sequence[Run], runs: Sequence[Run]) 
             cells[names.index("hm")].stylize("bold")
         if len(group) > 1:
             cells.append(Text(_narrow_difference(apart[id(run)])))
-        table.add_row(Text(label(run, runs)), *cells)
+        table.add_row(Text(counted_label(run, group, runs)), *cells)
     return table
 
 

@@ -96,8 +96,16 @@ def _cautions(group: Sequence[Run]) -> list[str]:
     """What a reader should know before trusting the ranking."""
     found = []
     counts = {len(run.rows) for run in group}
+    if any(learning_curves(run) for run in group):
+        found.append(
+            "Along learning a part of the base queries is asked, at the end all: what is said of phases may differ "
+            "from the table by some tenths."
+        )
     if len(counts) > 1:
-        found.append(f"The runs have different numbers of episodes ({min(counts)} to {max(counts)}).")
+        found.append(
+            f"The runs have different numbers of episodes ({min(counts)} to {max(counts)}); differences are over those "
+            "that both have."
+        )
     if any(run.about.get("model") != group[0].about.get("model") for run in group):
         found.append("The runs do not all start from the same base model, so not every difference is the method's.")
     if len(group) > 1 and min(counts) < 30:
