@@ -48,7 +48,7 @@ def test_it_is_evaluated_and_compared_and_an_edited_one_is_told_apart(
     assert json.loads(said)["episodes"] == 2
     compared = ["compare", *common, "--episodes", 2, "--set", "tune.episodes=2", "-o", tmp_path / "c", "--json"]
     said, _ = lcwof(*compared, "--methods", f"iw,{mine}:Mine")
-    assert {row["method"] for row in json.loads(said)} == {"iw", "Mine"}
+    assert {row["method"] for row in json.loads(said)} == {"iw", "mine"}, "by the name that it is registered by"
     mine.write_text(mine.read_text().replace("self.config.length * fitted", "2 * self.config.length * fitted"))
     del sys.modules[f"lcwof_method_{mine}"]
     mine.rename(tmp_path / "moved.py")

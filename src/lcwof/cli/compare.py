@@ -76,6 +76,10 @@ def compare(
     lcwof compare --data strokes --model base.safetensors --way 5 --shot 1 --episodes 100 --curves 20
 
     lcwof compare paper.toml --data mini-imagenet --root ~/data --model base.safetensors --methods lcwof,iw,mine.py:Mine
+
+    lcwof compare --data strokes --model base.safetensors --methods lcwof,pn,iw --episodes 20 --set tune.episodes=10
+
+    The last is for a quick look; those that train a network for every setting they try can take hours on a processor.
     """
     start = recipe_of("evaluate", locals(), "methods", "tuned")
     entries = [Entry(name, recipe, tuned) for name, recipe in recipes_of(start, methods).items()]

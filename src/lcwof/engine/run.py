@@ -155,7 +155,7 @@ def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) 
         "versions": versions(),
         "hardware": hardware(model.head.device),
         "compute": compute.words,
-        **({"code": code} if (code := own_code(recipe.kind())) else {}),
+        **({"code": code, "known as": recipe.kind().name} if (code := own_code(recipe.kind())) else {}),
     }
 
 

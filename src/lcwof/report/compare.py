@@ -49,7 +49,8 @@ class Paired(NamedTuple):
 
 
 def method_name(run: Run | StreamRun) -> str:
-    return short_name(run.about["recipe"]["method"]["name"])
+    """That it is registered by; of a method of one's own run before that was recorded, its class."""
+    return str(run.about.get("known as") or short_name(run.about["recipe"]["method"]["name"]))
 
 
 def short_name(method: str) -> str:

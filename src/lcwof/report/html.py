@@ -15,7 +15,7 @@ from lcwof.errors import LcwofError
 from lcwof.methods import get_method
 from lcwof.models.checkpoint import write_aside
 from lcwof.report.answers_page import answers_sections
-from lcwof.report.compare import Setting, against, by_setting, label, reference, short_name, to_reference
+from lcwof.report.compare import Setting, against, by_setting, label, method_name, reference, to_reference
 from lcwof.report.curves import learning_curves
 from lcwof.report.figures import BASE, NOVEL
 from lcwof.report.markup import (
@@ -190,9 +190,10 @@ def _areas(setting: Setting, group: Sequence[Run], sweeps: Sequence[Swept | None
 def _methods(runs: Sequence[Run | StreamRun]) -> str:
     """What the methods' own files say of them."""
     said = {}
-    for name in sorted({run.about["recipe"]["method"]["name"] for run in runs}):
+    for run in sorted(runs, key=method_name):
         with suppress(LcwofError):  # one of a file that is gone
-            said[short_name(name)] = " ".join((get_method(name).__doc__ or "").split())
+            kind = get_method(run.about["recipe"]["method"]["name"])
+            said[method_name(run)] = " ".join((kind.__doc__ or "").split())
     return f'<h2>The methods</h2><div class="card">{pairs(said)}</div>' if said else ""
 
 
