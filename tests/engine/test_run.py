@@ -148,6 +148,7 @@ def test_more_episodes_are_added_to_a_finished_run(strokes: Dataset, strokes_mod
     run = evaluate_run(recipe(), strokes_model, strokes, out, progress=lambda done, total: begun.append(done))
     assert begun[0] == 4, "those that are there are kept"
     assert run.rows == whole.rows and run.about["recipe"]["evaluate"]["episodes"] == 9
+    assert "phase1" not in run.about["recipe"], "defaults; what made the base model, the model tells"
     assert run.answers is not None and run.answers.episodes == tuple(range(9))
     assert whole.answers is not None and torch.equal(run.answers.given.answered, whole.answers.given.answered)
     for other in (recipe(episodes=5), recipe(episodes=20, **{"evaluate.seed": 1}), recipe("iw", episodes=20)):

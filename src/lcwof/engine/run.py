@@ -147,7 +147,7 @@ def _moments(method: Method, curves: int) -> Callable[[str, int], bool]:
 def describe(recipe: Recipe, model: BaseModel, data: Dataset, compute: Compute) -> dict[str, Any]:
     """What a run folder says of its run."""
     return {
-        "recipe": recipe.resolved(),
+        "recipe": {key: value for key, value in recipe.resolved().items() if key != "phase1"},  # that is the model's
         "data": data.name,
         "classes": {part: len(getattr(data.split, part)) for part in ("base", "val", "novel")},
         "model": model.told(),

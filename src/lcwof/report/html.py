@@ -213,7 +213,7 @@ def _details(run: Run, group: Sequence[Run]) -> str:
     facts["date"], facts["hardware"] = about.get("date", ""), about.get("hardware", "")
     facts["versions"] = ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())
     facts["run folder"] = str(run.path)
-    asked = {key: value for key, value in about["recipe"].items() if key != "phase1"}  # the base model tells its own
+    asked = {key: value for key, value in about["recipe"].items() if key != "phase1"}  # of earlier runs
     recipe = escape(json.dumps(asked, indent=2, ensure_ascii=False, default=str))
     model = escape(json.dumps(about.get("model", {}), indent=2, ensure_ascii=False, default=str))
     head = f'{escape(label(run, group))}<span class="soft">{escape(str(Setting.of(run)))}</span>'
