@@ -163,7 +163,7 @@ def test_the_page_shows_the_answers_after_the_last_session(tmp_path: Path) -> No
     lcwof.answers = dataclasses.replace(four_answers_twice(), base=("<b>", "b"))
     page = write_report([lcwof, pn], tmp_path / "r.html", "new").read_text()
     shown = page[page.index("<h2>Who is taken for whom</h2>") :]
-    setting = "a_b, 3 base classes, 1 session of 3, 5-shot, after the last session"
+    setting = "a_b, 3 base classes (session 1), 1 session of 3, 5-shot, after the last session"
     assert f"<b>{setting}</b> over all queries, %" in shown
     shares = "".join(f"<td>{share}</td>" for share in ("75.0", "0.0", "25.0", "50.0", "25.0", "25.0"))
     assert f'<tr><th scope="row">lcwof</th>{shares}</tr>' in shown

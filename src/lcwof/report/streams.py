@@ -42,7 +42,7 @@ def count_of(streams: int) -> str:
 def what_of(run: StreamRun) -> str:
     ways, base = run.about["ways"], run.about["classes"]["base"]
     count = "1 session" if len(ways) == 1 else f"{len(ways)} sessions"
-    sessions = f"{base} base classes, {count} of {'–'.join(map(str, sorted({min(ways), max(ways)})))}"
+    sessions = f"{base} base classes (session 1), {count} of {'–'.join(map(str, sorted({min(ways), max(ways)})))}"
     shots = "published lists" if run.about["listed"] else f"{run.about['shot']}-shot"
     return f"{run.about['data']}, {sessions}, {shots}"
 
