@@ -71,7 +71,7 @@ def label(run: Run, among: Sequence[Run]) -> str:
 def counted_label(run: Run, group: Sequence[Run], among: Sequence[Run]) -> str:
     """The same, with the number of episodes where those of its setting have not as many each."""
     alike = len({len(other.rows) for other in group}) < 2
-    return label(run, among) + ("" if alike else f", {len(run.rows)} episodes")
+    return label(run, among) + ("" if alike else f", {len(run.rows)} episode{'s' * (len(run.rows) > 1)}")
 
 
 def folder_name(path: Path, among: Sequence[Path]) -> str:
