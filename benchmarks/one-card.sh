@@ -27,10 +27,11 @@ if command -v nvidia-cuda-mps-control >/dev/null; then # else processes take tur
 fi
 
 lcwof() { # NAME OF THE LOG, WORDS
-  local log=$runs/logs/$1.log
+  local log=$runs/logs/$1.log status=0
   shift
   echo "$(date +%T) lcwof $*" >>"$log"
-  "$python" -m lcwof.cli.main "$@" >>"$log" 2>&1 || echo "$(date +%T) status $?" >>"$log"
+  "$python" -m lcwof.cli.main "$@" >>"$log" 2>&1 || status=$?
+  [ $status = 0 ] || echo "$(date +%T) status $status" >>"$log"
 }
 
 base=$runs/mini-imagenet/base-resnet12.safetensors

@@ -56,7 +56,8 @@ def test_one_card_makes_the_base_model_once_then_runs_what_is_missing(tmp_path: 
     fake = tmp_path / "python"
     fake.write_text(
         '#!/bin/bash\necho "$*" >>"$NOTES"\ncase "$*" in\n'
-        '  *ahead.py*) exec sleep 60 ;;\n  *pretrain*) mkdir -p "$(dirname "${@: -1}")" && touch "${@: -1}" ;;\nesac\n'
+        '  *ahead.py*) exec sleep 60 ;;\n  *pretrain*) mkdir -p "$(dirname "${@: -1}")" && touch "${@: -1}" ;;\n'
+        '  *early-stop*) exit 3 ;;\nesac\n'
     )
     fake.chmod(0o755)
     notes, runs = tmp_path / "notes", tmp_path / "runs"
@@ -72,4 +73,5 @@ def test_one_card_makes_the_base_model_once_then_runs_what_is_missing(tmp_path: 
     assert len(tables) == 4, "two processes, twice"
     assert sum("ahead.py batch-norm early-stop" in line for line in asked) == 1
     assert sum(line.startswith("reproduce mini-gfsl --only conv4-wide/") for line in asked) == 2
-    assert (runs / "logs" / "second.log").read_text().count("lcwof reproduce") == 2
+    log = (runs / "logs" / "second.log").read_text()
+    assert log.count("lcwof reproduce") == 2 and log.count("status 3") == 2
