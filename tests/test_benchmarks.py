@@ -57,7 +57,7 @@ def test_one_card_makes_the_base_model_once_then_runs_what_is_missing(tmp_path: 
     fake.write_text(
         '#!/bin/bash\necho "$*" >>"$NOTES"\ncase "$*" in\n'
         '  *ahead.py*) exec sleep 60 ;;\n  *pretrain*) mkdir -p "$(dirname "${@: -1}")" && touch "${@: -1}" ;;\n'
-        '  *early-stop*) exit 3 ;;\nesac\n'
+        "  *early-stop*) exit 3 ;;\nesac\n"
     )
     fake.chmod(0o755)
     notes, runs = tmp_path / "notes", tmp_path / "runs"
