@@ -245,6 +245,8 @@ def test_the_page_stands_alone_and_escapes_everything(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert 'name="viewport"' in page
     assert "prefers-color-scheme: dark" in page
+    for kind in ("svg", "png"):
+        assert page.count(f'data-format="{kind}"') == page.count("<figure>"), "each can be saved"
     assert page.count("<figure>") == 2 + 2 * 2 + 2  # curves of two runs, two figures a setting, answers of one run
 
 

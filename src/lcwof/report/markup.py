@@ -12,9 +12,13 @@ from lcwof.report.compare import Paired
 from lcwof.report.plotly_figures import Spec
 from lcwof.report.table import difference_parts
 
-_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]}
+_CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud", "toImage"],
+}
 # Figures are drawn when they come near the window, so that a long page opens at once, and again when their width
-# changes. On a touch screen a finger on a figure scrolls the page.
+# changes. On a touch screen a finger on a figure scrolls the page. Each is saved as it stands, on white; PNG in three
+# times its pixels, for print.
 _DRAW = """
 (() => {
   const touch = !window.matchMedia("(hover: hover)").matches;
@@ -26,6 +30,17 @@ _DRAW = """
     const config = {...CONFIG, displayModeBar: touch ? false : "hover"};
     Plotly.newPlot(div, spec.data, spec.layout, config).then(() => {
       new ResizeObserver(() => Plotly.Plots.resize(div)).observe(div);
+      const figure = div.parentElement, save = figure.querySelector(".save");
+      const above = [...document.querySelectorAll("h2")].filter((h) => h.compareDocumentPosition(div) & 4).pop();
+      const said = [above, ...figure.querySelectorAll("h3, figcaption")].map((e) => e ? e.textContent : "");
+      const name = said.map((text, i) => i < 2 ? text : text.split(/[:.]/)[0]).join(" ");
+      const filename = name.toLowerCase().replace(/[^\\p{L}\\p{N}]+/gu, "-").replace(/^-|-$/g, "");
+      save.hidden = false;
+      save.querySelectorAll("button").forEach((button) => button.addEventListener("click", () => {
+        const {format, scale} = button.dataset, width = div.clientWidth, height = div.clientHeight;
+        const layout = {...div.layout, paper_bgcolor: "#ffffff", width, height};
+        Plotly.downloadImage({data: div.data, layout}, {format, scale, width, height, filename});
+      }));
     });
   };
   const all = document.querySelectorAll(".plot");
@@ -38,7 +53,7 @@ _DRAW = """
 
 
 def figure(title: str, caption: str, spec: Spec) -> str:
-    """An interactive figure under its title and caption; `scripts` draws it."""
+    """An interactive figure under its title and caption, with buttons that save it; `scripts` draws it."""
     text = json.dumps(spec, allow_nan=False)
     for mark in "<>&\u2028\u2029":  # none of which may stand in a script as it is
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -47,7 +62,9 @@ def figure(title: str, caption: str, spec: Spec) -> str:
     return (
         f"<figure><h3>{escape(title)}</h3>{described}"
         f'<div class="plot" role="img" aria-label="{escape(title)}" style="height:{height}px"></div>'
-        f'<script type="application/json">{text}</script></figure>'
+        f'<script type="application/json">{text}</script>'
+        '<p class="save" hidden>Save as <button type="button" data-format="svg" data-scale="1">SVG</button> '
+        '<button type="button" data-format="png" data-scale="3">PNG</button></p></figure>'
     )
 
 

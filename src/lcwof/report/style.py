@@ -70,6 +70,11 @@ figure {
 }
 figure > svg { display: block; width: 100%; height: auto; }
 .plot { width: 100%; }
+.save { margin: 6px 0 0; font-size: 13px; color: #62676d; text-align: right; }
+.save button {
+  font: inherit; color: inherit; background: none; border: 1px solid #d9dbde; border-radius: 6px; padding: 3px 9px;
+  margin-left: 5px; cursor: pointer;
+}
 .figures > * { min-width: 0; margin-bottom: 0; }
 figure h3 { color: #1c1c1e; }
 figcaption { font-size: 14px; color: #62676d; margin: 0 0 10px; }
@@ -117,5 +122,5 @@ footer {
   dl { grid-template-columns: 1fr; gap: 1px; }
   dd { margin-bottom: 8px; }
 }
-@media print { body { background: none; } .card, figure, details { break-inside: avoid; } }
+@media print { body { background: none; } .save { display: none; } .card, figure, details { break-inside: avoid; } }
 """
