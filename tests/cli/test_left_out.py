@@ -96,6 +96,13 @@ def test_a_damaged_run_ends_neither_its_table_nor_the_next(tmp_path: Path) -> No
     assert {cell["row"] for cell in cells if cell["mean"] is not None} == {"imprinted"}
 
 
+def test_data_that_are_not_there_are_said_once(tmp_path: Path) -> None:
+    told = run(
+        tmp_path, "--root", str(tmp_path / "no"), text=STUDY.replace("strokes", "omniglot"), error="be run: own."
+    )
+    assert told.count("does not exist") == 1
+
+
 def test_of_two_processes_the_later_writes_what_both_have_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_by_another: Callable[[Path], Any]
 ) -> None:

@@ -227,13 +227,18 @@ def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, t
     rows, about = run.path / "rows.jsonl", run.path / "run.json"
     lines, story = rows.read_text().splitlines(keepends=True), about.read_text()
     shorter = json.dumps({"episode": 8, "hm": 50.0}) + "\n"
-    for damaged in (lines[:5], lines * 2, [*lines[:-1], lines[0]], [*lines[:-1], shorter]):
+    no_number = json.dumps({**json.loads(lines[-1]), "hm": float("nan")}) + "\n"
+    for damaged in (lines[:5], lines * 2, [*lines[:-1], lines[0]], [*lines[:-1], shorter], [*lines[:-1], no_number]):
         rows.write_text("".join(damaged))
         with pytest.raises(LcwofError, match=r"rows\.jsonl is damaged"):
             Run.read(run.path)
     rows.write_text("".join([*lines[:2], "{oh", *lines[2:]]))
     with pytest.raises(LcwofError, match=r"rows.jsonl, line 3: damaged"):
         Run.read(run.path)
+    for line in (b"\xff\xfe\n", b'"hm"\n'):
+        rows.write_bytes(line + "".join(lines).encode())
+        with pytest.raises(LcwofError, match=r"rows.jsonl, line 1: damaged"):
+            Run.read(run.path)
     rows.write_text("".join(lines))
     assert Run.read(run.path).rows == run.rows
     for text in ("{bad", "{}", "[]", story[:40]):

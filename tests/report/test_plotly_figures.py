@@ -59,7 +59,17 @@ def test_many_runs_have_a_legend_of_two_columns_and_the_room_for_it() -> None:
     few, many = balance_figure(group[:4]), balance_figure(group)
     assert many["layout"]["height"] == few["layout"]["height"] + 2 * 20
     assert many["layout"]["legend"]["entrywidth"] == 0.5 and "entrywidth" not in few["layout"]["legend"]
-    assert next(iter(named(many))) == "method-00000000…"
+    assert list(named(many)) == [f"…000{i}" for i in range(5)], "cut to what tells them apart"
+
+
+def test_lines_of_equal_hm_reach_as_high_as_the_axes() -> None:
+    group = [make_run("pn", [40.0])]
+    traces = tradeoff_figure(group, [None], [None])["data"]
+    lines = [trace for trace in traces if trace["line"].get("dash") != "dot"]
+    assert len(lines) == 9
+    for trace in lines:
+        assert trace["y"][0] > 99 and trace["x"][-1] > 99
+        assert trace["x"][0] == pytest.approx(trace["y"][-1], abs=1), "the same seen from either axis"
 
 
 def test_the_trade_off_ends_in_a_large_mark() -> None:

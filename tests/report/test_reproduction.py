@@ -8,6 +8,7 @@ import pytest
 from runs_by_hand import lcwof_with_curves, make_run
 
 from lcwof.engine import Recipe
+from lcwof.errors import LcwofError
 from lcwof.methods import get_method, method_names, own_code
 from lcwof.report import paper_figures, paper_tables
 from lcwof.report.figures import BASE, HM, NOVEL
@@ -222,6 +223,16 @@ def test_the_overview_shows_where_each_phase_ends_and_which_line_is_which() -> N
             "B/B": (BASE, True),
             "hm": (HM, False),
         }
+
+
+def test_curves_that_are_gone_are_not_taken_for_a_method_without_any() -> None:
+    run = make_run("lcwof", [50.0])
+    where = (Place("resnet12"), "5w1s", "curves-both")
+    with pytest.raises(LcwofError, match="learns in one step, or the study lacks"):
+        plot_panels(KNOWN["overview"], {where: run})
+    run.about["recipe"]["evaluate"]["curves"] = 20
+    with pytest.raises(LcwofError, match=r"curves\.jsonl is gone or empty"):
+        plot_panels(KNOWN["overview"], {where: run})
 
 
 @pytest.mark.parametrize("key", sorted(KNOWN))

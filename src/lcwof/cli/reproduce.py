@@ -251,9 +251,12 @@ def _run(
         if why:
             errors.print(f"{name}: {why}", markup=False, soft_wrap=True)
 
-    def attempt(place: Place, setting: str, row: OurRow) -> None:
+    def study_of(place: Place) -> Study:
         folder = runs / what.data / str(place)
-        study = studies.setdefault(folder, Study(folder, progress_bar, errors.print))
+        return studies.setdefault(folder, Study(folder, progress_bar, errors.print))
+
+    def attempt(place: Place, setting: str, row: OurRow) -> None:
+        folder, study = runs / what.data / str(place), study_of(place)
         try:
             study.require_possible(what.entry(place, setting, row, start, "", None))  # before a base model is made
         except LcwofError as error:
@@ -288,6 +291,17 @@ def _run(
     left = _to_do(what, only)
     there = sum((runs / what.data / str(place) / f"{row.run}-{setting}").exists() for place, setting, row in left)
     say(f"{what.key}: {len(left)} run{'s' * (len(left) > 1)}" + (f", {there} of them there." if there else "."))
+    absent: dict[Place, LcwofError] = {}
+    places = list(dict.fromkeys(place for place, _, _ in left))
+    for place in places:
+        try:
+            study_of(place).data(what.data_of(place, start))
+        except LcwofError as error:
+            absent[place] = error
+    for why in {str(error): error for error in absent.values()}.values():  # once, not for every run
+        errors.print(f"{what.key}: {why}", markup=False, soft_wrap=True)
+    left = [one for one in left if one[0] not in absent]
+    failed += [what.key] if places and len(absent) == len(places) else [f"{what.key} {place}" for place in absent]
     for _ in range(2):  # at the end once more what others were at: one of them may have been stopped
         todo, left = left, []
         for one in todo:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite, nan
 from pathlib import Path
 from typing import IO, Any
 
@@ -193,11 +194,14 @@ def _remember(before: dict[str, Any], about: dict[str, Any]) -> None:
 def read_lines(path: Path) -> Iterator[Row]:
     """The whole JSON lines of a file; a last line cut off by a kill is left out."""
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError
+                yield row
+            except ValueError:  # no row, no JSON or no text at all
                 if number < len(lines):
                     raise LcwofError(f"{path}, line {number}: damaged; remove the folder and run it again.") from None
 
@@ -222,9 +226,13 @@ def read_about(path: Path) -> dict[str, Any]:
 def require_whole(
     path: Path, rows: Sequence[Row], expected: int, numbered: Sequence[str], names: Sequence[str]
 ) -> None:
-    """Refuse a finished run that lacks rows or parts of them, or has some twice: its means and intervals would be of
-    something else. numbered: what tells rows apart."""
-    sound = all(name in row for row in rows for name in (*numbered, *names))
+    """Refuse a finished run that lacks rows or parts of them, or has some twice or no numbers in them: its means and
+    intervals would be of something else. numbered: what tells rows apart. None: a measure that is not known yet."""
+
+    def known(value: object) -> bool:
+        return value is None or (isinstance(value, int | float) and isfinite(value))
+
+    sound = all(known(row.get(name, nan)) for row in rows for name in (*numbered, *names))
     if not sound or len({tuple(row[n] for n in numbered) for row in rows}) != len(rows) or len(rows) != expected:
         raise LcwofError(
             f"{path / 'rows.jsonl'} is damaged ({len(rows)} rows for {expected}, or not whole ones): remove the "

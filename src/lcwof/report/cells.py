@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
@@ -62,14 +63,21 @@ def compared(what: Reproduction, runs: Runs) -> list[ComparedPart]:
             if this in shown:
                 continue
             shown.add(this)
+        times = Counter(each.name for each in part.rows)  # 2: its authors' number, and that of their code run again
         nothing = [None] * len(part.columns)
-        printed_rows = [row for row in part.rows if what.same_data or row.name in ours]
-        lines = [(row.name, row.cells if what.same_data else nothing) for row in printed_rows]  # a name may come twice
-        lines += [(name, nothing) for name in ours if name not in dict(lines)]
-        lines += [(f"{row.name}, since the paper", row.cells) for row in part.since if what.same_data]
+        lines: list[tuple[str, str, Sequence[float | None]]] = []  # the name as shown, as printed, the printed cells
+        if what.same_data:
+            for each in part.rows:
+                shown_as = f"{each.name} ({each.source})" if times[each.name] > 1 else each.name
+                lines.append((shown_as, each.name, each.cells))
+        else:
+            lines += [(name, name, nothing) for name in times if name in ours]
+        lines += [(name, name, nothing) for name in ours if name not in times]
+        if what.same_data:
+            lines += [(f"{each.name}, since the paper", "", each.cells) for each in part.since]
         rows = []
-        for name, printed in lines:
-            row = ours.get(name)
+        for name, as_printed, printed in lines:
+            row = ours.get(as_printed)
             cells = _cells(part.columns, printed, place, row, runs)
             apart = {s: p for s in part.settings if (p := _apart(what.reference, place, s, row, runs)) is not None}
             rows.append(ComparedRow(name, cells, apart))

@@ -39,6 +39,8 @@ def plot_panels(what: Reproduction, runs: Runs) -> list[Panel]:
 
 def _curves(run: Run) -> Curves:
     curves = learning_curves(run)
+    if run.about["recipe"]["evaluate"].get("curves") and not run.curves:
+        raise LcwofError(f"{run.path / 'curves.jsonl'} is gone or empty: remove the folder and run it again.")
     if curves is None:
         raise LcwofError(
             f"{run.path} has no curves to draw: its method learns in one step, or the study lacks `curves`, the number "

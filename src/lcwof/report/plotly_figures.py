@@ -4,8 +4,10 @@ needed to make them, so a page is quick to write; `markup.py` puts them and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Set
 from html import escape
+from itertools import takewhile
 from math import isnan
 from typing import Any
 
@@ -72,11 +74,11 @@ def balance_figure(group: Sequence[Run]) -> Spec:
     margin = max(4.0, (24 - (max(ends) - min(ends))) / 2)
     low, high = max(0.0, min(ends) - margin), min(100.0, max(ends) + margin)
     data, notes = _equal_hm(low, high)
-    for run, (x, y), look in zip(group, points, _looks_of(group), strict=True):
+    for run, name, (x, y), look in zip(group, _names_of(group), points, _looks_of(group), strict=True):
         bars = {f"error_{axis}": error([interval], look["color"]) for axis, (_, interval) in (("x", x), ("y", y))}
         told = f"B/J {x[0]:.2f}<br>N/J {y[0]:.2f}<br>hm {run.summary()['hm'][0]:.2f}"
         point = {"x": [x[0]], "y": [y[0]], "mode": "markers", "marker": {**look, "size": 10}}
-        data.append({**point, **bars, "name": plain(short(label(run, group))), "hovertemplate": told})
+        data.append({**point, **bars, "name": name, "hovertemplate": told})
     return {"data": data, "layout": roomy(layout(_joint_axes(low, high), annotations=notes), len(group))}
 
 
@@ -84,8 +86,7 @@ def tradeoff_figure(group: Sequence[Run], found: Sequence[Swept | None], paths: 
     """N/J against B/J for every bias of novel classes, a large mark where each run ends, and, dotted, how the last
     phase of those with curves led there."""
     data, notes = _equal_hm(0.0, 100.0)
-    for run, curve, path, look in zip(group, found, paths, _looks_of(group), strict=True):
-        name = plain(short(label(run, group)))
+    for run, name, curve, path, look in zip(group, _names_of(group), found, paths, _looks_of(group), strict=True):
         colour, of = {"color": look["color"]}, {"name": name, "legendgroup": name}
         if curve is not None:
             told = f"{name}, another bias<br>B/J %{{x:.1f}}<br>N/J %{{y:.1f}}<extra></extra>"
@@ -144,7 +145,7 @@ def class_bars(parts: Sequence[tuple[str, str, Sequence[ClassAccuracy]]]) -> Spe
         shown = {"name": name, "marker": {"color": colour}, "hovertext": told, "hoverinfo": "text"}
         data.append({"type": "bar", **bars, **shown})
         start += len(part)
-    names = [plain(short(c.name)) for c in classes]
+    names = [plain(name) for name in shorts([c.name for c in classes])]
     by_class: Spec = {"range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False, "fixedrange": True}
     if lying:
         by_class |= {"tickvals": list(range(len(names))), "ticktext": names, "automargin": True}
@@ -161,9 +162,10 @@ def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
     data: list[Spec] = [{**quiet, "x": [low, high], "y": [low, high], "line": {"color": FAINT, "dash": "dot"}}]
     notes = []
     for hm in range(10, 100, 10):
-        start, end = max(low, hm / 2 + 0.01), high
-        x = [start + (end - start) * i / 400 for i in range(401)]
-        seen = [(a, hm * a / (2 * a - hm)) for a in x if low <= hm * a / (2 * a - hm) <= high]
+        start = max(low, hm / 2 + 0.01)
+        even = [start + (high - start) * i / 200 for i in range(201)]
+        x = sorted({*even, *(hm * y / (2 * y - hm) for y in even)})  # as close where the line is steep
+        seen = [(a, b) for a in x if low <= a <= high and low <= (b := hm * a / (2 * a - hm)) <= high]
         if len(seen) < 2:
             continue
         line = {"x": [round(a, 2) for a, _ in seen], "y": [round(b, 2) for _, b in seen]}
@@ -174,6 +176,10 @@ def _equal_hm(low: float, high: float) -> tuple[list[Spec], list[Spec]]:
         through = "top" if height > high - 0.05 * (high - low) else "bottom"  # the top, or else the left
         notes.append(note(f"hm {hm}", at, height, xanchor="left", yanchor=through))
     return data, notes
+
+
+def _names_of(group: Sequence[Run]) -> list[str]:
+    return [plain(name) for name in shorts([label(run, group) for run in group])]
 
 
 def _looks_of(group: Sequence[Run]) -> list[Spec]:
@@ -244,8 +250,28 @@ def plain(text: str) -> str:
     return escape(text, quote=False)
 
 
-def short(name: str) -> str:
-    return name if len(name) <= _LONG else name[: _LONG - 1] + "…"
+def shorts(names: Sequence[str]) -> list[str]:
+    """Names as a legend or an axis has room for: cut at their ends or, of those that begin alike, at the beginning that
+    they share.
+
+    >>> shorts(["pn", "iw (resnet12/iw-5w1s)", "lcwof (curves-both-5w1s)", "lcwof (curves-constraint-5w1s)"])
+    ['pn', 'iw (resnet12/iw…', '…both-5w1s)', '…constraint-5w1…']
+    """
+    return [_short(name, set(names), 0, _LONG // 2) for name in names]
+
+
+def _short(name: str, among: Set[str], skipped: int, alike_up_to: int) -> str:
+    def cut(text: str) -> str:
+        text = f"…{text[skipped:]}" if skipped else text
+        return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+
+    alike = {other for other in among if cut(other)[:alike_up_to] == cut(name)[:alike_up_to]}
+    if len(alike) < 2 or not cut(name).endswith("…"):
+        return cut(name)
+    letters = zip(min(alike), max(alike), strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], letters))
+    word = max((found.end() for found in re.finditer(r"[\W_]", name[:shared])), default=0)
+    return _short(name, alike, word if shared - word < _LONG // 2 else shared - 3, _LONG)
 
 
 def _known(interval: float) -> float:

@@ -9,7 +9,7 @@ from lcwof.report.compare import method_name
 from lcwof.report.confusion import ClassAccuracy
 from lcwof.report.figures import BASE, HM, NOVEL, QUIET
 from lcwof.report.panels import Line, Panel, panel_spec
-from lcwof.report.plotly_figures import Spec, axis, class_bars, layout, looks, roomy, short
+from lcwof.report.plotly_figures import Spec, axis, class_bars, layout, looks, roomy, shorts
 from lcwof.report.stream_compare import stream_label
 from lcwof.report.streams import class_outcomes
 
@@ -24,8 +24,8 @@ def runs_figures(group: Sequence[StreamRun]) -> dict[str, Spec]:
     found = {}
     for measure in _MEASURES:
         lines = [
-            _line(run, measure, short(name), colour, dashed=colour in colours[:i])  # more runs than colours
-            for i, (run, name, colour) in enumerate(zip(group, labels, colours, strict=True))
+            _line(run, measure, name, colour, dashed=colour in colours[:i])  # more runs than colours
+            for i, (run, name, colour) in enumerate(zip(group, shorts(labels), colours, strict=True))
         ]
         spec = panel_spec(Panel(measure, tuple(lines), "session", counted=True))
         found[measure] = {**spec, "layout": roomy(spec["layout"], len(group))}
