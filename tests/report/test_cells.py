@@ -13,6 +13,7 @@ from lcwof.evaluation import MEASURES
 from lcwof.report import beside
 from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_latex, beside_markdown
 from lcwof.report.cells import Runs, compared
+from lcwof.report.markup import told
 from lcwof.report.reproduction import OurRow, Place, Reproduction, reproductions
 
 KNOWN = reproductions()
@@ -58,9 +59,13 @@ def test_cells_hold_ours_and_theirs() -> None:
     assert all(c.mean is None and c.difference is None for c in frozen.cells)
     text = beside_markdown(what, parts, ["A note."])
     assert "| no | 55.00 ± 9.80<br>54.39 (+0.61) |" in text and "| yes | –<br>53.28 |" in text and "- A note." in text
-    page = beside_html(what, parts, ["A <note>."])
+    page = beside_html(what, parts, told(["A <note>."], ["Computed."]))
     assert '<td><b>55.00</b><i>± 9.80</i><div class="soft">54.39<i>(+0.61)</i></div></td>' in page
-    assert '<th scope="row">yes</th><td>–<div class="soft">53.28</div></td>' in page and "A &lt;note&gt;." in page
+    assert (
+        '<th scope="row">yes</th><td>–<div class="soft">53.28</div></td>' in page
+        and "A &lt;note&gt;." in page.partition("<details>")[0]
+    )
+    assert "<li>Computed.</li>" in page.partition("<details>")[2], "folded away"
     cells = beside_json(what, parts, [])["cells"]
     assert cells[0] == {
         "backbone": "resnet12",
@@ -89,9 +94,9 @@ def test_a_printed_hm_of_means_is_compared_with_one_of_means() -> None:
     assert hm.difference == pytest.approx(50.0 - 56.66), "like with like"
     assert novel.of_means is None
     text = beside_markdown(what, parts, [])
-    assert "| 48.00 ± 0.00 (50.00)<br>56.66 (-6.66) |" in text and "that of the printed N/J and B/J" in text
-    html = beside_html(what, parts, [])
-    assert '<b>48.00</b><i>± 0.00</i><i>(50.00)</i><div class="soft">56.66<i>(-6.66)</i>' in html
+    assert "| 48.00 ± 0.00 (50.00)<br>56.66 (−6.66) |" in text and "that of the printed N/J and B/J" in text
+    html = beside_html(what, parts, "")
+    assert '<b>48.00</b><i>± 0.00</i><i>(50.00)</i><div class="soft">56.66<i>(−6.66)</i>' in html
     assert r"48.00 $\pm$ 0.00, 50.00 (56.66)" in beside_latex(what, parts)
     more = KNOWN["distillation-more-ways"]
     parts = compared(more, {(Place("resnet12"), "10w1s", "lcwof"): run})
@@ -148,7 +153,7 @@ def test_rows_of_a_table_are_over_the_same_episodes() -> None:
     assert '| 5w1s hm to "yes" |' in text and "| −1.50 ± 0.98 | 2 |" in text
     (apart,) = beside_json(what, [part], [])["differences"]
     assert (apart["row"], apart["to"], apart["hm"], apart["clear"]) == ("no", "yes", -1.5, True)
-    assert '<td class="clear">−1.50<i>± 0.98</i></td>' in beside_html(what, [part], [])
+    assert '<td class="clear">−1.50<i>± 0.98</i></td>' in beside_html(what, [part], "")
     assert r"& $-1.50 \pm 0.98^{*}$ & 2 \\" in beside_latex(what, [part])
 
 

@@ -41,8 +41,8 @@ def beside_markdown(what: Reproduction, parts: Sequence[ComparedPart], notes: Se
     return "\n".join(lines).rstrip() + "\n"
 
 
-def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequence[str]) -> str:
-    """The same as the body of a page."""
+def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: str) -> str:
+    """The same as the body of a page; notes: HTML."""
     found = [f"<h2>{escape(what.about)}</h2>", f'<p class="soft">{escape(_meaning(parts))}</p>']
     for part in parts:
         names = ["", *map(_head, part.columns), *_apart_heads(part), "over"]
@@ -51,9 +51,7 @@ def beside_html(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequen
             for row in part.rows
         ]
         found.append(markup.table(f"<b>{escape(_title(part))}</b>", markup.heads(names), rows))
-    if notes:
-        found.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
-    return "".join(found)
+    return "".join([*found, notes])
 
 
 def beside_json(what: Reproduction, parts: Sequence[ComparedPart], notes: Sequence[str]) -> dict[str, Any]:
@@ -170,8 +168,12 @@ def _like(cell: Compared) -> str:
 def _theirs(cell: Compared) -> str:
     if cell.printed is None:
         return "–"
-    apart = "" if cell.difference is None else f" ({cell.difference:+.2f})"
+    apart = "" if cell.difference is None else f" ({_signed(cell.difference)})"
     return f"{cell.printed:.2f}{apart}"
+
+
+def _signed(difference: float) -> str:
+    return f"{difference:+.2f}".replace("-", "−")
 
 
 def _text(cell: Compared, printed: bool) -> str:
@@ -192,7 +194,7 @@ def _html(cell: Compared) -> str:
     """Ours above, the printed one, if any, below."""
     ours = "–" if cell.mean is None else markup.number(cell.mean, nan if cell.interval is None else cell.interval)
     ours += f"<i>({like})</i>" if (like := _like(cell)) else ""
-    apart = "" if cell.difference is None else f"<i>({cell.difference:+.2f})</i>"
+    apart = "" if cell.difference is None else f"<i>({_signed(cell.difference)})</i>"
     theirs = "" if cell.printed is None else f'<div class="soft">{cell.printed:.2f}{apart}</div>'
     return f"<td>{ours}{theirs}</td>"
 

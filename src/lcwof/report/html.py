@@ -154,19 +154,25 @@ def _curves(runs: Sequence[Run]) -> str:
 def _balance(groups: dict[Setting, list[Run]]) -> str:
     note = (
         "The best place is the upper right. hm is the same along each grey line; on the dotted diagonal, novel and "
-        "base samples are classified equally well. Of the second figure, a line is what a method reaches when its "
-        "novel classes are given a bias, from so low that none is ever answered to so high that all are; the large "
-        "mark is the method as it is. Where curves were recorded, dots follow the last phase of learning to there."
+        "base samples are classified equally well."
     )
-    drawn, tables = [], []
+    drawn, tables, lines, dots = [], [], False, False
     for setting, group in groups.items():
         drawn.append(figure(str(setting), "Where each method ends", balance_figure(group)))
         sweeps, paths = [swept(run) for run in group], [tradeoff(run) for run in group]
+        lines, dots = lines or any(sweeps), dots or any(paths)
         if any(sweeps) or any(paths):
             said = " ".join(_path(label(run, group), path) for run, path in zip(group, paths, strict=True) if path)
             drawn.append(figure(f"{setting}: the trade-off", said, tradeoff_figure(group, sweeps, paths)))
         if any(sweeps):
             tables.append(_areas(setting, group, sweeps))
+    if lines:
+        note += (
+            " In a figure of the trade-off a line is what a method reaches when its novel classes are given a bias, "
+            "from so low that none is ever answered to so high that all are; the large mark is the method as it is."
+        )
+    if dots:
+        note += " Dots follow the last phase of learning to where it ends."
     return f'<h2>Novel against base</h2><p class="soft">{note}</p>{figures(drawn)}{"".join(tables)}'
 
 

@@ -119,6 +119,16 @@ def difference_cell(paired: Paired | None, none: str = "–") -> str:
     return f'<td class="{"clear" if paired.clear else "close"}">{mean}{shown}{said}</td>'
 
 
+def told(notes: Sequence[str], origin: Sequence[str]) -> str:
+    """Notes as a list, and folded away below them, as there are many, those of where each number comes from."""
+
+    def listed(texts: Sequence[str]) -> str:
+        return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>" if texts else ""
+
+    folded = "<details><summary>Where each number was computed, how long it took, what was chosen</summary><div>"
+    return listed(notes) + (f"{folded}{listed(origin)}</div></details>" if origin else "")
+
+
 def pairs(entries: dict[str, Any]) -> str:
     """Names and what they stand for, as a list of definitions."""
     items = (f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in entries.items())

@@ -4,11 +4,12 @@ CSS = """
 :root {
   color-scheme: light dark;
   --page: #f7f7f5; --card: #ffffff; --ink: #1c1c1e; --soft: #62676d; --line: #e3e4e2; --first: #2563b0;
+  --shade: rgba(0, 0, 0, 0.16);
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #141517; --card: #1d1f22; --ink: #e9eaec; --soft: #9ea4ab; --line: #313439;
-    --first: #8db8f2;
+    --first: #8db8f2; --shade: rgba(0, 0, 0, 0.6);
   }
 }
 * { box-sizing: border-box; }
@@ -33,7 +34,12 @@ p { margin: 0 0 10px; max-width: 72ch; overflow-wrap: anywhere; }
 .card li { margin: 5px 0; overflow-wrap: anywhere; }
 .card > :last-child, .card li:last-child { margin-bottom: 0; }
 .card ul { margin: 0; padding-left: 18px; max-width: 76ch; color: var(--soft); font-size: 15px; }
-.scroll { overflow-x: auto; padding: 6px 0; }
+.scroll { /* a shadow at the right while there is more to scroll to */
+  overflow-x: auto; padding: 6px 0;
+  background:
+    linear-gradient(to left, var(--card) 40%, transparent) right / 48px 100% no-repeat local,
+    linear-gradient(to left, var(--shade), transparent) right / 18px 100% no-repeat scroll, var(--card);
+}
 table {
   border-collapse: collapse; width: 100%; font-size: 15px; font-variant-numeric: tabular-nums;
   white-space: nowrap;

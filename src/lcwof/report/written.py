@@ -15,7 +15,7 @@ from lcwof.report.beside import beside_csv, beside_html, beside_json, beside_lat
 from lcwof.report.cells import Runs, compared
 from lcwof.report.compare import paired_difference
 from lcwof.report.figures import as_svg, save_png
-from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts
+from lcwof.report.markup import NO_SCRIPT, figure, figures, scripts, told
 from lcwof.report.page import html_page
 from lcwof.report.panels import Panel, panel_json, panel_markdown, panel_spec, panels_figure
 from lcwof.report.paper_plots import plot_panels
@@ -28,23 +28,22 @@ POINTS = "points.json"  # in a run's folder: the test samples of one episode aft
 
 def write(what: Reproduction, runs: Runs, out: Path) -> str:
     """A table or figure from the runs that are there, into a folder; returns what was written."""
-    notes = _notes(what, runs)
     if what.paper is None:
-        return _draw(what, runs, out, notes)
-    parts = compared(what, runs)
-    file = out / f"{what.key}.md"
-    write_aside(file, beside_markdown(what, parts, notes).encode())
-    page = html_page(f"lcwof: {what.key}", beside_html(what, parts, notes))
+        return _draw(what, runs, out)
+    parts, notes, origins = compared(what, runs), _notes(what, runs), _origins(runs)
+    file, said = out / f"{what.key}.md", [*notes, *origins]
+    write_aside(file, beside_markdown(what, parts, said).encode())
+    page = html_page(f"lcwof: {what.key}", beside_html(what, parts, told(notes, origins)))
     write_aside(out / f"{what.key}.html", page.encode())
     write_aside(out / f"{what.key}.tex", beside_latex(what, parts).encode())
     write_aside(out / f"{what.key}.csv", beside_csv(what, parts).encode())
-    write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, notes), indent=1) + "\n").encode())
+    write_aside(out / f"{what.key}.json", (json.dumps(beside_json(what, parts, said), indent=1) + "\n").encode())
     return f"{file}, and .html, .tex, .csv and .json beside it"
 
 
-def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> str:
+def _draw(what: Reproduction, runs: Runs, out: Path) -> str:
     """A figure: to look at in a page, and as SVG and PNG; what is drawn as Markdown and JSON."""
-    panels = plot_panels(what, runs)
+    panels, notes, origins = plot_panels(what, runs), _notes(what, runs), _origins(runs)
     printed = {"": panels_figure(panels, 2)}
     shown = figures([figure(p.title, _under(p), panel_spec(p)) for p in panels])
     overview = what.figure == "overview"  # whose runs another figure may share
@@ -62,12 +61,13 @@ def _draw(what: Reproduction, runs: Runs, out: Path, notes: list[str]) -> str:
     for name, sheet in printed.items():
         write_aside(out / f"{what.key}{name}.svg", as_svg(sheet, what.key + name, what.about).encode())
         save_png(sheet, out / f"{what.key}{name}.png")
-    kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": notes}
-    told = "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
-    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told}"
+    kept = {"key": what.key, "panels": [panel_json(panel) for panel in panels], "notes": [*notes, *origins]}
+    body = f"<h1>{escape(what.about)}</h1>{NO_SCRIPT}{shown}{told(notes, origins)}"
     write_aside(out / f"{what.key}.html", html_page(f"lcwof: {what.key}", body, scripts()).encode())
     write_aside(out / f"{what.key}.json", (json.dumps(kept, indent=1) + "\n").encode())
-    text = "\n".join([f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in notes)])
+    text = "\n".join(
+        [f"## {what.about}\n", *map(panel_markdown, panels), *(f"- {note}" for note in (*notes, *origins))]
+    )
     write_aside(out / f"{what.key}.md", (text + "\n").encode())
     return f"{out / what.key}.html, and .md, .svg, .png and .json beside it"
 
@@ -91,13 +91,13 @@ def _apart(what: Reproduction, runs: Runs) -> list[str]:
         if isinstance(run, Run) and isinstance(other, Run) and other is not run:
             paired = paired_difference(run, other)
             if paired is not None:
-                told = f"{row}-{setting} ({place}) ends, in hm less that of {what.reference}, by episode"
-                found.append(f"{told}: {difference_words(paired)}.")
+                ends = f"{row}-{setting} ({place}) ends, in hm less that of {what.reference}, by episode"
+                found.append(f"{ends}: {difference_words(paired)}.")
     return found
 
 
 def _notes(what: Reproduction, runs: Runs) -> list[str]:
-    """Where the numbers come from, and what the printed ones need to be read with."""
+    """What the numbers need to be read with: remarks, data and base models."""
     notes = [*what.remarks, *_apart(what, runs)]
     data = {run.about["data"]: run.about.get("classes") or {} for run in runs.values()}
     for name, classes in data.items():
@@ -111,13 +111,17 @@ def _notes(what: Reproduction, runs: Runs) -> list[str]:
         begun = f", begun from weights that know {known.knows}" if known else ""
         teachers = model.get("phase1", {}).get("teachers", ())
         taught = f", taught by {' and '.join(teachers)}" if teachers else ""
-        told = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
-        models[str(place)] = f"Base model {place}: {told}."
-    notes += models.values()
+        known_as = f"base test accuracy {model.get('test accuracy')}%{begun}{taught}{mirror}"
+        models[str(place)] = f"Base model {place}: {known_as}."
+    return [*notes, *models.values()]
+
+
+def _origins(runs: Runs) -> list[str]:
+    """Where the numbers come from: hardware and versions, time taken, what was chosen."""
     origins: dict[str, list[str]] = {}
     for (place, setting, row), run in sorted(runs.items()):
         origins.setdefault(_origin(run.about), []).append(f"{place}/{row}-{setting}")
-    notes += [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
+    notes = [f"Computed on {origin}: {', '.join(names)}." for origin, names in origins.items()]
     seconds = {f"{place}/{row}-{setting}": run.about.get("seconds", 0.0) for (place, setting, row), run in runs.items()}
     if seconds:
         taken = ", ".join(f"{name} {value:.0f}" for name, value in sorted(seconds.items(), key=lambda x: -x[1]))
