@@ -235,6 +235,9 @@ def test_a_damaged_run_is_not_read(strokes: Dataset, strokes_model: BaseModel, t
     rows.write_text("".join([*lines[:2], "{oh", *lines[2:]]))
     with pytest.raises(LcwofError, match=r"rows.jsonl, line 3: damaged"):
         Run.read(run.path)
+    rows.write_bytes(b"\xff\xfe")
+    with pytest.raises(LcwofError, match=r"rows.jsonl, line 1: damaged"):
+        Run.read(run.path)
     for line in (b"\xff\xfe\n", b'"hm"\n'):
         rows.write_bytes(line + "".join(lines).encode())
         with pytest.raises(LcwofError, match=r"rows.jsonl, line 1: damaged"):

@@ -36,7 +36,7 @@ class TriedFile(Tried):
         self._file, self._asked = file, asked
         try:
             self._lines = [line for line in read_lines(file) if line["asked"] == asked]
-        except (OSError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (OSError, KeyError, LcwofError) as error:
             raise LcwofError(
                 f"{file} is in the way, and not what an interrupted choice has left: remove it."
             ) from error

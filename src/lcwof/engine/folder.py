@@ -197,12 +197,12 @@ def read_lines(path: Path) -> Iterator[Row]:
         lines = path.read_bytes().splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode())
                 if not isinstance(row, dict):
                     raise ValueError
                 yield row
-            except ValueError:  # no row, no JSON or no text at all
-                if number < len(lines):
+            except ValueError as error:
+                if number < len(lines) or isinstance(error, UnicodeDecodeError):  # which no cut makes of ASCII
                     raise LcwofError(f"{path}, line {number}: damaged; remove the folder and run it again.") from None
 
 
