@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from lcwof.cli import reproduce as cli
 from lcwof.cli.main import app
+from lcwof.data import Dataset
+from lcwof.engine import Study
+from lcwof.engine.recipe import Data
 from lcwof.errors import LcwofError
 from lcwof.models import BaseModel
 
@@ -101,6 +104,25 @@ def test_data_that_are_not_there_are_said_once(tmp_path: Path) -> None:
         tmp_path, "--root", str(tmp_path / "no"), text=STUDY.replace("strokes", "omniglot"), error="be run: own."
     )
     assert told.count("does not exist") == 1
+
+
+def test_data_that_one_place_lacks_do_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Study.data
+
+    def lacking(study: Study, data: Data) -> Dataset:
+        if study.folder.name == "resnet12":
+            raise LcwofError("half of it is not there.")
+        return load(study, data)
+
+    monkeypatch.setattr(Study, "data", lacking)
+    bases = 'conv4 = { recipe = "fast.toml", set = { epochs = 1, views = [] } }\nresnet12 = { recipe = "fast.toml" }'
+    both = STUDY.replace("batch-norm", "mini-gfsl").replace(
+        'mlp = { recipe = "video.toml", set = { epochs = 1 } }', bases
+    )
+    told = run(tmp_path, text=both, error="not all could be run: own resnet12.")
+    assert told.count("half of it is not there") == 1
+    cells = json.loads((tmp_path / "out" / "own.json").read_text())["cells"]
+    assert {cell["backbone"] for cell in cells if cell["mean"] is not None} == {"conv4"}
 
 
 def test_of_two_processes_the_later_writes_what_both_have_done(

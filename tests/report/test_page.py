@@ -55,6 +55,7 @@ def test_a_real_run_makes_every_section(runs: list[Run], tmp_path: Path) -> None
     assert page.count("<caption><span><b>lcwof</b> mistaken most</span></caption>") == 1
     assert re.search(r"lcwof, phase 3: area \d\d\.\d along it, B/J", page) and "(ECE " in page
     assert re.search(r'<th scope="row">pn</th><td><b>\d\d\.\d\d</b><i>± ', page.partition(">AUSUC</th>")[2])
+    assert "given a bias" in page
     for kind in ("base", "novel"):
         assert f"{kind} samples taken for" in page
 
@@ -73,6 +74,7 @@ def test_runs_recorded_before_there_were_answers_make_a_page(runs: list[Run], tm
     page = write_report(old, tmp_path / "r.html", "digits").read_text()
     assert sections(page) == [name for name in SECTIONS if name not in OF_ANSWERS]
     assert "Not here, because no answers were recorded" in page
+    assert "given a bias" not in page and "Dots follow the last phase" in page, "only what is drawn is explained"
     page = write_report([old[0], runs[1]], tmp_path / "r.html", "digits").read_text()
     assert sections(page) == SECTIONS
     assert "evaluate.answers = false): lcwof (digits/base-6, 2-way 1-shot)." in page
